@@ -466,7 +466,7 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
     assert_eq!(reported.code, Some(0), "{}", reported.err);
     let page = std::fs::read_to_string(at("broken/report.html")).unwrap();
     assert!(
-        page.contains("58 of 60 probes were answered; 1 failed")
+        page.contains("58 of 60 questions were answered; 1 failed")
             && page.contains("; 1 is missing: not asked yet")
     );
     assert_eq!(line("unjudged")[1..], ["-", "-", "-", "-", "-", "-", "-", "no", "verdicts", "0", "0", "0"]);

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
@@ -125,8 +126,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let serving = serving.context("no thread for connections")?;
     // The page is there before the model is.
     if let Some((name, slot)) = model {
+        note(format_args!("loading {name}; answers can be looked at meanwhile"));
+        let since = Instant::now();
         let (asker, worker) = asker(&name, &args, &runs)?;
         let _ = slot.set(asker);
+        note(format_args!("{name} is ready after {:.1} s: Ask again works", since.elapsed().as_secs_f64()));
         worker.run(&stop);
     }
     match serving.join() {

@@ -46,6 +46,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
                 made[name] = folders.memory(out)
             elif name == "hostile":
                 made[name] = folders.hostile(get("stale"), out)
+            elif name == "unable":
+                made[name] = folders.unable(get("stale"), out)
             elif name == "large":
                 made[name] = folders.large(get("stale"), out)
             else:

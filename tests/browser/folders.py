@@ -43,6 +43,16 @@ def stale(out: Path) -> Path:
     palimpsest("causes", out, "--model", MODEL, "--controls", 3)
     palimpsest("causes", out, "--model", MODEL, "--controls", 0, "--windows", 2)
     palimpsest("causes", out, "--model", MODEL, "--total", "--sessions", "evidence")
+    palimpsest("why", out, "--model", MODEL, "--controls", 5)
+    return out
+
+
+def unable(of: Path, out: Path) -> Path:
+    """The same verdicts and labels, by a judge that is too small to judge."""
+    shutil.copytree(of, out)
+    for name in ["verdicts.jsonl", "rubrics.jsonl", "why.jsonl"]:
+        path = out / name
+        path.write_text(path.read_text().replace(f"local:{MODEL.name}", "local:tiny-135m"))
     return out
 
 

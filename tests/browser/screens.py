@@ -44,9 +44,13 @@ def main() -> None:
     page = pages.Page((1280, 800))
     page.command("Emulation.setScrollbarsHidden", hidden=True)
 
-    page.open(server.origin, view="overview")
-    page.wait("return document.querySelectorAll('#overview-view svg').length > 1", seconds=60)
-    shoot(page, given.out / "overview.webp")
+    for size, dark, name in [((1280, 900), False, "overview"), ((1280, 900), True, "overview-dark"), (pages.PHONE, False, "overview-phone"), (pages.PHONE, True, "overview-phone-dark")]:
+        scheme = pages.Page(size, dark)
+        scheme.command("Emulation.setScrollbarsHidden", hidden=True)
+        scheme.open(server.origin, view="overview")
+        scheme.wait("return document.querySelectorAll('#overview-view svg').length > 1", seconds=60)
+        shoot(scheme, given.out / f"{name}.webp")
+        scheme.close()
     page.open(server.origin)
     page.wait("return document.querySelector('.row') !== null && (!store.ranked || store.ranked.done >= store.ranked.of)", seconds=60)
     shoot(page, given.out / "table.webp")
@@ -76,6 +80,7 @@ def main() -> None:
     page.close()
 
     phone = pages.Page(pages.PHONE, dark=True)
+    phone.command("Emulation.setScrollbarsHidden", hidden=True)
     phone.open(server.origin, **opened)
     phone.wait("return document.getElementById('map') !== null")
     phone.js("document.querySelector('#part-history').scrollIntoView({ block: 'start', behavior: 'instant' })")

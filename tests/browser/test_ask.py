@@ -67,13 +67,20 @@ def test_a_token_of_the_answer_shades_the_texts_by_what_it_read(page, folder, se
     page.click("#part-answer .tokens button")
     page.wait("return document.querySelector('#part-texts .two .shaded[title]') !== null", seconds=60)
     depths = page.js("return [...document.querySelectorAll('#part-texts .two .turn .shaded')].map((node) => Number(node.style.getPropertyValue('--depth')))")
-    assert len(set(depths)) > 3 and "of the answer reads" in page.text("#part-texts")
+    assert len(set(depths)) > 3 and "by the attention of" in page.text("#part-texts")
     first = page.js("return [...looks.keys()]")
     page.js("document.querySelectorAll('#part-answer .tokens button')[1].dispatchEvent(new MouseEvent('click', { bubbles: true, shiftKey: true }))")
     page.wait("return location.hash.includes('token=0&token=1') && looks.size > arguments[0]", len(first), seconds=60)
     page.until(lambda: "the mean of them" in page.text("#part-texts"), seconds=60)
     page.js("const by = document.querySelector('#part-texts select'); by.value = 'question'; by.dispatchEvent(new Event('change'))")
-    page.until(lambda: "what the question reads" in page.text("#part-texts"), seconds=60)
+    page.until(lambda: "by the attention of the question" in page.text("#part-texts"), seconds=60)
+    # The headings of the prompt are those that the page names.
+    headings = page.js("return current.held.sessions.filter((one) => one.heading).map((one) => [current.held.sessions.indexOf(one), one.heading])")
+    tokens = page.driver.execute_async_script("const done = arguments[0]; [...looks.values()].at(-1).then((look) => done(look.tokens.filter((token) => token.session !== undefined)))")
+    for place, heading in headings:
+        text = "".join(token["text"] for token in tokens if token["session"] == place)
+        assert text.lstrip().startswith(f"Session {heading} "), text[:60]
+    assert headings
 
 
 def test_progress_is_shown_and_a_trial_can_be_cancelled(page, folder, serve):

@@ -65,3 +65,18 @@ def test_hostile_texts_stay_text_in_the_file(page, runs, tmp_path):
     page.click(".row .c-case a")
     page.wait("return document.querySelectorAll('#part-texts article').length > 0")
     assert page.js("return window.pwned === undefined && document.querySelectorAll('main img, main script').length === 0")
+
+
+def test_the_overview_prints_without_the_page_around_it(page, file):
+    page.open(f"file://{file}", view="overview")
+    page.wait("return document.querySelectorAll('#overview-view svg').length > 4")
+    page.resize((700, 900))
+    page.command("Emulation.setEmulatedMedia", media="print")
+    try:
+        seen = "return [...document.querySelectorAll(arguments[0])].filter((node) => node.getClientRects().length).length"
+        assert page.js(seen, "header, #table-view, .switch > .line, dialog, button") == 0
+        assert page.js(seen, "#overview-view .finding") >= 1 and page.js(seen, "#overview-view .by-linear svg") == 1
+        wide = page.js("return [...document.querySelectorAll('#overview-view figure, #overview-view .drawn > svg, #overview-view table')].filter((node) => node.getBoundingClientRect().right > 701).map((node) => node.outerHTML.slice(0, 80))")
+        assert wide == []
+    finally:
+        page.command("Emulation.setEmulatedMedia", media="")

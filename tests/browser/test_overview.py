@@ -21,9 +21,20 @@ def test_it_comes_first_and_leads_to_the_answers_and_back(page, runs, serve):
 
 
 def test_of_several_runs_each_has_its_own(page, runs, serve):
-    at_first(page, serve(runs("stale"), runs("dose")))
-    assert page.js("return document.querySelector('.overview-bar select').options.length") == 2
+    origin = serve(runs("stale"), runs("dose"))
+    page.open(origin, view="overview")
+    page.wait("return document.querySelectorAll('#overview-view .charts svg').length > 2", seconds=60)
+    # All of them: a row each, with its finding and its charts, under one switch.
+    assert [text.split()[0] for text in page.texts("#overview-view section h2")] == ["stale", "dose"]
+    assert page.js("return [...document.querySelectorAll('#overview-view section')].map((row) => row.querySelectorAll('.finding').length > 0 && row.querySelectorAll('.charts svg').length > 0)") == [True, True]
+    shown = "return ['.by-linear', '.by-log'].map((name) => [...document.querySelectorAll(`#overview-view ${name}`)].filter((one) => one.getClientRects().length).length)"
+    assert page.js(shown) == [2, 0] and page.js("return document.querySelectorAll('#overview-view input[name=axis]').length") == 2
+    page.click("#axis-log")
+    assert page.js(shown) == [0, 2]
+    assert page.js("return document.querySelector('.overview-bar select').options.length") == 3
+    page.click("#overview-view h2 a", "stale")
+    page.wait("return document.querySelectorAll('#overview-view svg').length > 4", seconds=60)
     first = page.text("#overview-view")
-    page.js("const choice = document.querySelector('.overview-bar select'); choice.selectedIndex = 1; choice.dispatchEvent(new Event('change'))")
+    page.js("const choice = document.querySelector('.overview-bar select'); choice.selectedIndex = 2; choice.dispatchEvent(new Event('change'))")
     page.wait("return document.getElementById('overview-view').textContent.includes('What moves the update effect')", seconds=60)
     assert page.text("#overview-view") != first

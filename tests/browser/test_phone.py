@@ -19,9 +19,25 @@ def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
         phone.open(origin, **shown)
         phone.wait("return document.querySelector(arguments[0]) !== null", ready)
         assert phone.js("return document.documentElement.scrollWidth") <= 390, shown
-        wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
+        wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .drawn, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
         assert wide == [], shown
     assert phone.js("return getComputedStyle(document.body).backgroundColor") in ("rgb(250, 248, 243)", "rgb(23, 21, 17)")
+
+
+def test_the_table_of_why_has_a_line_a_value(phone, runs, serve, case):
+    origin = serve(runs("stale"))
+    phone.open(origin)
+    labelled = phone.js("const why = store.byKey.get('why'); return Array.from({ length: store.count }, (_, row) => row).filter((row) => why.names[why.codes[row]] !== 'right' && nameOf(row)[3] === 'full').map(nameOf)")
+    seen = 0
+    for run, name, probe, condition in labelled:
+        phone.open(origin, **{**case, "run": run, "case": name, "probe": probe, "condition": condition})
+        phone.wait("return document.getElementById('part-answer') !== null")
+        cells = phone.js("return [...document.querySelectorAll('.stack td, .stack tbody th')].map((node) => { const box = node.getBoundingClientRect(); return [box.width / Number.parseFloat(getComputedStyle(node).fontSize), box.right, box.height, node.innerText]; })")
+        for width, right, height, text in cells:
+            assert width >= 6 and right <= 390 and height < 60, (width, right, height, text)
+        seen += len(cells)
+        assert phone.js("return document.documentElement.scrollWidth") <= 390
+    assert seen >= 6
 
 
 def test_a_tap_opens_an_answer_and_filters_unfold(phone, runs, serve):
@@ -47,3 +63,16 @@ def test_sizes_of_what_is_pressed(phone, runs, serve, case):
     phone.wait("return document.getElementById('map') !== null")
     small = phone.js("return [...document.querySelectorAll('button, select, input, summary')].filter((node) => node.getClientRects().length).map((node) => [node.getBoundingClientRect().height, node.outerHTML.slice(0, 60)]).filter(([height]) => height > 0 && height < 12)")
     assert small == []
+
+
+def test_a_tap_on_the_heads_map_says_what_is_there(phone, runs, serve, case):
+    phone.open(serve(runs("stale")), **case, layer=1)
+    phone.wait("return document.getElementById('heads') !== null")
+    x, y = phone.js("""const picture = current.pictures.find((one) => one.spec.id === 'heads'); picture.canvas.scrollIntoView({ block: 'center', behavior: 'instant' });
+      const [box, canvas] = [picture.drawn.cells.box(0, 0), picture.canvas.getBoundingClientRect()]; return [canvas.left + box[0] + box[2] / 2, canvas.top + box[1] + box[3] / 2];""")
+    for kind in ["touchStart", "touchEnd"]:
+        phone.command("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y}] if kind == "touchStart" else [])
+    phone.until(lambda: "L1 H5" in phone.text("#heads .told"))
+    # Labels are as large as all others, cells large enough to hit.
+    assert phone.js("return current.pictures.find((one) => one.spec.id === 'heads').drawn.scene.items.filter((item) => /^L1 H/.test(item.text ?? '')).every((item) => item.size >= 11)")
+    assert phone.js("return current.pictures.find((one) => one.spec.id === 'heads').drawn.cells.box(0, 0).slice(2)") >= [20, 20]

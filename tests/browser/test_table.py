@@ -41,6 +41,19 @@ def test_filters_count_what_the_others_leave_and_a_link_shows_the_same(page, run
     page.until(lambda: page.rows() == 12)
 
 
+@pytest.mark.parametrize("width", [1100, 1280, 1440])
+def test_no_column_is_cut(page, runs, serve, width):
+    page.resize((width, 800))
+    page.open(serve(runs("stale")))
+    right = page.js("return document.querySelector('.grid').getBoundingClientRect().right")
+    heads = page.js("return [...document.querySelectorAll('.heads [data-key]')].map((head) => [head.dataset.key, head.getBoundingClientRect().right])")
+    assert {"question", "answer", "verdict", "why"} <= {key for key, _ in heads}
+    assert all(end <= right for _, end in heads), (right, heads)
+    # A larger screen shows the ranks, too, without a reload.
+    page.resize((1920, 900))
+    page.wait("return document.querySelector('.heads [data-key^=\"rank_mass.\"]') !== null")
+
+
 def test_search_finds_texts_of_the_history_and_says_how_many(page, runs, serve):
     page.open(serve(runs("stale")))
     case = json.loads(next((runs("stale") / "cases").glob("*suitcase*")).read_text())

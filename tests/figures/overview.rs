@@ -91,7 +91,7 @@ fn the_overview_shows_run_table_and_errors_in_words() {
         "greedy",
         "4096 tokens",
         "How well it judges is not known",
-        "17 of 18 probes were answered",
+        "17 of 18 questions were answered",
         "1 without verdict",
         "mean of the 6 cells",
     ] {
@@ -146,6 +146,6 @@ fn a_run_without_attention_still_has_a_page() {
     let mut study = study(made.dir.path());
     study.conditions[0].lens = None;
     let html = synthetic::page(&study, Vec::new());
-    assert!(html.contains("No attention was recorded") && html.contains("17 of 18 probes were answered"));
+    assert!(html.contains("No attention was recorded") && html.contains("17 of 18 questions were answered"));
     assert!(!html.contains("<svg"));
 }

@@ -145,10 +145,9 @@ impl<'a> Case<'a> {
             case = case.with("viewer", *viewer);
         }
         case["strip"] = json!(self.strips());
-        let why: Vec<Value> = self.folder.read_all(WHY, facts.why.map(|(.., place)| place));
         case.with("curves", self.curves())
             .with("causes", self.causes())
-            .with("why", why.first())
+            .with("why", self.why())
             .with("memory", self.memory())
             .with("trials", Some(self.folder.trials(self.row, at)))
             .with("missing", Some(self.missing()))
@@ -214,6 +213,19 @@ impl<'a> Case<'a> {
             json
         };
         Some(example.curves().map(of).collect())
+    }
+
+    /// The row of why.jsonl; without its label where the verdict that it explains is withheld.
+    fn why(&self) -> Option<Value> {
+        let (label, _, place) = self.folder.rows[self.row].why?;
+        let mut why: Value = self.folder.read_all(WHY, [place]).into_iter().next()?;
+        let withheld = why["judge"].as_str().and_then(no_result);
+        match (why.as_object_mut(), label) {
+            (Some(fields), None) => fields.retain(|name, _| !["label", "why"].contains(&name.as_str())),
+            (Some(fields), Some(label)) => _ = fields.insert("label".to_owned(), json!(label.key())),
+            _ => (),
+        }
+        Some(why.with("withheld", withheld))
     }
 
     /// Rows of the causes' files by method.

@@ -60,8 +60,8 @@ pub struct RowFacts {
     pub replies: Vec<Place>,
     pub causes: Vec<CauseAt>,
     pub contrasts: Vec<CauseAt>,
-    /// Label, certificate size in sessions, row position.
-    pub why: Option<(Label, Option<usize>, Place)>,
+    /// Label unless withheld with the verdict that it explains, certificate size in sessions, row position.
+    pub why: Option<(Option<Label>, Option<usize>, Place)>,
     pub trials: Vec<Place>,
     /// `None` until computed from the files.
     pub ranked: Option<Ranked>,
@@ -253,7 +253,6 @@ impl Folder {
                  counts to the first"
             ));
         }
-        warnings.extend(self.no_result.clone());
         warnings
     }
 
@@ -378,9 +377,10 @@ impl Folder {
             }
             WHY => {
                 let row: WhyRow = serde_json::from_slice(line)?;
+                let label = Some(row.label).filter(|_| no_result(&row.judge).is_none());
                 let sessions = row.certificate.as_ref().map(|certificate| certificate.sessions.len());
                 let facts = self.facts_of(AnswerKey::of(&row.case, &row.probe, &row.condition));
-                facts.into_iter().for_each(|facts| facts.why = Some((row.label, sessions, place)));
+                facts.into_iter().for_each(|facts| facts.why = Some((label, sessions, place)));
             }
             _ => {
                 let key: AnswerKey = serde_json::from_slice(line)?;

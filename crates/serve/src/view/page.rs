@@ -12,6 +12,11 @@ use crate::api::page::BASE_STYLE;
 
 const TITLE: &str = "palimpsest";
 const HTML: &str = include_str!("page/page.html");
+/// Its last part explains the words that the page uses.
+const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
+const GLOSSARY: &str = "## Twelve words\n";
+/// In the page's body; definitions follow it.
+const WORDS: &str = "<!-- words -->";
 /// In the page's body; an overview follows it.
 const OVERVIEW: &str = "<section id=\"overview-view\" aria-label=\"Overview\" hidden>";
 /// Follows the shared style.
@@ -61,6 +66,7 @@ impl Parts {
             }
             None => html,
         };
+        let html = html.replacen(WORDS, &definitions(), 1);
         let style = format!("{BASE_STYLE}{style}");
         // `<` occurs only in strings, where it must not end the element.
         let data = embedded
@@ -91,6 +97,23 @@ impl Parts {
     }
 }
 
+/// The tutorial's glossary as HTML. Its links point into the documents and are left out.
+fn definitions() -> String {
+    let words = TUTORIAL.split_once(GLOSSARY).map_or("", |(_, words)| words);
+    let of = |word: &str| {
+        let (name, text) = word.split_once('\n')?;
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (first, linked) = text.split_once(" ([").unwrap_or((&text, ""));
+        let text = [first, linked.split_once("))").map_or("", |(_, rest)| rest)].concat();
+        let text = text.split('`').enumerate().map(|(at, part)| match at % 2 {
+            0 => part.to_owned(),
+            _ => format!("<code>{part}</code>"),
+        });
+        Some(format!("<dt>{name}</dt><dd>{}</dd>\n", text.collect::<String>()))
+    };
+    words.split("### ").skip(1).filter_map(of).collect()
+}
+
 /// Body, style and scripts (by file name) of a folder.
 fn read(folder: &Path) -> std::io::Result<(String, String, String)> {
     let text = |name: &str| std::fs::read_to_string(folder.join(name));
@@ -100,4 +123,20 @@ fn read(folder: &Path) -> std::io::Result<(String, String, String)> {
     scripts.sort();
     let script = scripts.iter().map(std::fs::read_to_string).collect::<std::io::Result<String>>()?;
     Ok((text("page.html")?, text("page.css")?, script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_explains_the_twelve_words_of_the_tutorial() {
+        let words = definitions();
+        assert_eq!(words.matches("<dt>").count(), 12);
+        let named = "<dt>Span</dt><dd>A named, half-open range of tokens of a prompt: a session, the question, the template's text. \
+                     Spans tile the prompt.</dd>";
+        assert!(words.contains(named), "{words}");
+        assert!(words.contains("call it <code>probe</code>") && !words.contains("]("));
+        assert!(Parts::default().page(None).unwrap().html.contains(&words));
+    }
 }

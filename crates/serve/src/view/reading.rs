@@ -223,11 +223,11 @@ impl Reading {
         let values = contrast.map(|contrast| pair(&self.store, contrast, text)).transpose()?;
         let targets = answer.into_iter().chain(values.as_ref().map(Target::Values));
         let of = self.store.tokens.len();
-        let mut go_on = |tokens| told("reading the prompt as it was", tokens, of, None);
+        let mut go_on = |tokens| told("prefill of the prompt", tokens, of, None);
         let read = targets.map(|target| Metric::read(session, before, target, &mut go_on));
         let metrics: Vec<Metric> = read.collect::<Result<_, _>>()?;
         let of = after.tokens.len() + after.rest.len();
-        let mut go_on = |tokens| told("reading it with the change", tokens, of, None);
+        let mut go_on = |tokens| told("prefill with the change", tokens, of, None);
         for metric in &metrics {
             let mut found = None;
             metric.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut |_, row| {
@@ -334,7 +334,7 @@ impl Reading {
             Request { prefix: whole[..shared].into(), reuse: Reuse::Prefix, branches: vec![branch] };
         let measured = session.answer(request, &mut |event| {
             let read = if let Event::Prefilled(tokens) = event { *tokens } else { 0 };
-            told("reading the prompt", read, whole.len(), None)
+            told("prefill", read, whole.len(), None)
         })?;
         let mass = &measured.masses.mass; // (layers, heads, 1, keys)
         let sees_all =

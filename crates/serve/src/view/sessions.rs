@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::attention::session_spans;
 use super::folder::Folder;
 use palimpsest_data::case::Turn;
+use palimpsest_data::prompt::SegmentNumbers;
 use palimpsest_run::memory::shown::MEMORY;
 use palimpsest_run::memory::system::Show;
 use palimpsest_run::memory::system::case_rows::MemoryRows;
@@ -23,8 +24,9 @@ pub struct Session {
     /// Original index; rank of a memory.
     pub index: usize,
     kind: String,
+    /// Number in its heading in the prompt, where headings count from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    number: Option<usize>,
+    heading: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,6 +45,9 @@ pub struct Session {
     #[serde(skip_serializing_if = "Option::is_none")]
     turns: Option<Vec<Turn>>,
 }
+
+/// The kind whose built-in templates show a number.
+const SESSION: &str = "session";
 
 /// A piece of evidence in a session.
 #[derive(Debug, Clone, Serialize)]
@@ -104,7 +109,16 @@ pub fn sessions(
         placed.push((last, session));
     }
     placed.sort_by_key(|(place, _)| *place);
-    placed.into_iter().map(|(_, session)| session).collect()
+    let mut sessions: Vec<Session> = placed.into_iter().map(|(_, session)| session).collect();
+    let numbers = match &folder.run.header.identity {
+        identity if identity.version.starts_with("0.1.") => SegmentNumbers::Original,
+        identity => identity.context.numbers,
+    };
+    let in_prompt = sessions.iter_mut().filter(|session| session.tokens.is_some() && session.kind != MEMORY);
+    for (place, session) in in_prompt.enumerate() {
+        session.heading = numbers.of(place, session.index).filter(|_| session.kind == SESSION);
+    }
+    sessions
 }
 
 fn of_history((folder, row): (&Folder, usize), history: Option<&ShownCase>) -> Vec<Session> {
@@ -128,7 +142,6 @@ fn of_history((folder, row): (&Folder, usize), history: Option<&ShownCase>) -> V
             label: format!("{kind}[{index}]"),
             index,
             kind,
-            number: segment.and_then(|segment| segment.number),
             time: segment.and_then(|segment| segment.time).map(|time| time.to_string()),
             role: role(true),
             holds: role(false),

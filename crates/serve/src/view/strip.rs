@@ -143,7 +143,7 @@ impl<'a> Strips<'a> {
             let from = Some(name.clone());
             self.push(Strip { from: from.clone(), ..Strip::new(names, ["share", "attention"], masses) });
             let about = format!(
-                "that mass over what uniform attention would pay, layer by layer, mean over {kind} layers"
+                "that mass over the mass of uniform attention, layer by layer, mean over {kind} layers"
             );
             let names = [&format!("density.{name}"), &format!("density from the {name}"), about.as_str()];
             let density = Strip::new(names, ["ratio", "attention"], densities);
@@ -191,7 +191,7 @@ impl<'a> Strips<'a> {
                 _ => {}
             }
         }
-        let about = "log-probability a token that the answer loses when the session is hidden from everything from the question on";
+        let about = "log-probability per token that the answer loses when the session is hidden from everything from the question on";
         let control = self.direct(["direct", "direct effect", about], &direct, &pool);
         let about = "median effect of hiding random text without evidence of about the session's length";
         let names = ["control", "control effect", about];
@@ -199,9 +199,9 @@ impl<'a> Strips<'a> {
         let about = "divergence of the first answer token's distribution when the session is hidden";
         let values = self.by_label(|label| kl.get(label).copied());
         self.push(Strip::new(["direct.kl", "direct effect (KL)", about], EFFECT, values));
-        let about = "log-probability a token that the answer loses when the session is removed and the rest read again";
+        let about = "log-probability per token that the answer loses when the session is removed and the rest computed anew";
         self.push(Strip::new(["total", "total effect", about], EFFECT, self.drops(&total)));
-        let about = "log-probability a token that the answer loses when neutral text of equal length stands in the session's place";
+        let about = "log-probability per token that the answer loses when neutral text of equal length stands in the session's place";
         let names = ["replaced", "effect of neutral text in its place", about];
         self.push(Strip::new(names, EFFECT, self.drops(&replaced)));
         for (name, weights) in weights {
@@ -218,13 +218,15 @@ impl<'a> Strips<'a> {
             own.map(|row| (row.span.as_str(), (row.tokens[0]..row.tokens[1], row.drop)))
         };
         let about = |change| {
-            format!("what log p of the current value less log p of the other loses when the session {change}")
+            format!(
+                "loss of the contrast (log p of the current value minus log p of the other) when the session {change}"
+            )
         };
         let pool: Vec<_> = of(AblationKind::Control).map(|(_, drop)| drop).collect();
         let direct = about("is hidden from everything from the question on");
         let names = ["contrast.direct", "direct effect on the contrast", &direct];
         self.direct(names, &of(AblationKind::Blocked).collect(), &pool);
-        let total = about("is removed and the rest read again");
+        let total = about("is removed and the rest computed anew");
         let names = ["contrast.total", "total effect on the contrast", &total];
         self.push(Strip::new(names, EFFECT, self.drops(&of(AblationKind::Removed).collect())));
         let replaced = about("has neutral text in its place");
@@ -239,12 +241,12 @@ impl<'a> Strips<'a> {
             (
                 Predictor::ValueNorm,
                 ["share", "value"],
-                "the question's weights by the length of the values that they take, a share of the layer's sum, mean over layers",
+                "the question's attention weights times the length of the values, a share of the layer's sum, mean over layers",
             ),
             (
                 Predictor::OutputNorm,
                 ["share", "value"],
-                "the length of what the heads write from the session, a share of the layer's sum, mean over layers",
+                "the length of the heads' output from the session, a share of the layer's sum, mean over layers",
             ),
             (
                 Predictor::Attribution,

@@ -242,14 +242,16 @@ impl<'a> Columns<'a> {
         self.texts(["case", "case", "The case's id"], |row| Some(&row.case.case));
         let names = ["type", "type", "The label that the benchmark's cases are split by"];
         self.words(names, |row| row.case.labels.get(row.folder.benchmark.split));
-        self.words(["probe", "probe", "The question's id"], |row| Some(&row.probe.id));
+        self.words(["probe", "id", "The question's id, `probe` in files"], |row| {
+            Some(&row.probe.id)
+        });
         if self.rows.iter().any(|row| row.dimension() != row.probe.id) {
             let names = ["dimension", "group", "The group that the question is counted in"];
             self.words(names, |row| Some(row.dimension()));
         }
         let names = ["question", "question", "The beginning of the question"];
         self.words(names, |row| Some(beginning(&row.probe.query)));
-        let names = ["condition", "condition", "What the question was shown, and how it was asked"];
+        let names = ["condition", "condition", "The context of the question, and how it was asked"];
         self.words(names, |row| Some(row.condition.label()));
     }
 
@@ -258,7 +260,7 @@ impl<'a> Columns<'a> {
         self.texts(["answer", "answer", "The beginning of the answer"], |row| {
             Some(beginning(row.answer()?.answer.as_ref()?))
         });
-        self.words(["verdict", "verdict", "What the judge said"], |row| row.verdict.map(verdict_in_words));
+        self.words(["verdict", "verdict", "The judge's verdict"], |row| row.verdict.map(verdict_in_words));
         let names = ["correct", "right", "Right by the verdict; of scores only the best one"];
         self.words(names, |row| Some(if row.folder.is_right(row.verdict?)? { "right" } else { "wrong" }));
         self.numbers(["worth", "worth", "The score's share of the best one"], Some("share"), |row| {
@@ -285,28 +287,28 @@ impl<'a> Columns<'a> {
                 "mass",
                 "rank_mass",
                 "share",
-                "the query's attention mass on its session, mean over heads and layers that see the whole prompt",
+                "the question's attention mass on its session, mean over heads and layers that see the whole prompt",
                 |row, role| *row.facts.ranked.as_ref()?.masses.get(role)?,
             ),
             (
                 "effect",
                 "rank_effect",
                 "nats",
-                "what the answer loses when it is hidden from the question on",
+                "the answer's loss when it is hidden from the question on",
                 |row, role| row.folder.effect_of(&row.facts.causes, Way::Direct, role),
             ),
             (
                 "total",
                 "rank_total",
                 "nats",
-                "what the answer loses when it is removed and the rest read again",
+                "the answer's loss when it is removed and the rest computed anew",
                 |row, role| row.folder.effect_of(&row.facts.causes, Way::Total, role),
             ),
             (
                 "contrast_effect",
                 "rank_contrast",
                 "nats",
-                "what the contrast of the values loses when it is hidden from the question on",
+                "the contrast's loss when it is hidden from the question on",
                 |row, role| row.folder.effect_of(&row.facts.contrasts, Way::Direct, role),
             ),
         ];
@@ -316,7 +318,7 @@ impl<'a> Columns<'a> {
                 let about = format!("Rank of the {role} evidence by {what}, 1 = most");
                 let names = [&format!("{ranks}.{role}"), &format!("{role}: rank by {label}"), about.as_str()];
                 self.numbers(names, Some("rank"), |row| Some(of(row, row.role(role)?)?.rank as f64));
-                let about = format!("Of the {role} evidence: {what}");
+                let about = format!("The {role} evidence: {what}");
                 let names = [&format!("{name}.{role}"), &format!("{role}: {label}"), about.as_str()];
                 self.numbers(names, Some(unit), |row| Some(of(row, row.role(role)?)?.value));
             }
@@ -324,8 +326,8 @@ impl<'a> Columns<'a> {
     }
 
     fn causes(&mut self) {
-        self.words(["why", "why", "The label of `palimpsest why`"], |row| Some(row.facts.why?.0.key()));
-        let names = ["certificate", "certificate", "Sessions whose blocking turns the answer"];
+        self.words(["why", "why", "The label of `palimpsest why`"], |row| Some(row.facts.why?.0?.key()));
+        let names = ["certificate", "certificate", "Number of sessions whose hiding turns the answer"];
         self.numbers(names, None, |row| Some(row.facts.why?.1? as f64));
         let about = "The first stage of a memory system that the newer fact did not pass";
         self.words(["lost", "lost at", about], |row| Some(lost(&row.fact()?.stages[..STAGES])));
@@ -337,7 +339,7 @@ impl<'a> Columns<'a> {
     }
 
     fn numbers_of_answers(&mut self) {
-        let about = "log p of the current value less log p of the one that it is held against";
+        let about = "log p of the current value minus log p of the other value";
         self.numbers(["contrast", "contrast", about], Some("nats"), |row| {
             Some(row.answer()?.contrast.as_ref()?.value)
         });

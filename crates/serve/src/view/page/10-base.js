@@ -25,8 +25,9 @@ const there = (x) => x !== null && x !== undefined && !Number.isNaN(x);
 const NONE = '–';
 function percent(x) {
   if (!there(x)) return NONE;
+  if (x === 0) return '0 %';
   const p = 100 * x;
-  return `${p !== 0 && Math.abs(p) < 0.01 ? p.toExponential(0) : p.toFixed(Math.abs(p) < 0.0995 ? 3 : Math.abs(p) < 9.95 ? 2 : 1)} %`;
+  return `${Math.abs(p) < 0.01 ? p.toExponential(0) : p.toFixed(Math.abs(p) < 0.0995 ? 3 : Math.abs(p) < 9.95 ? 2 : 1)} %`;
 }
 function plain(x) {
   if (!there(x)) return NONE;

@@ -1,14 +1,16 @@
 // The address holds what is shown, so that a link shows the same: `#view=case&row=...`. Everything else on the page follows from it.
 
 const DEFAULTS = { view: 'overview' };
-let shown = {};                    // Key to the list of its values.
+// Without a prototype: `#__proto__=1` is a key like any other.
+const record = (entries = {}) => Object.assign(Object.create(null), entries);
+let shown = record();              // Key to the list of its values.
 
 const one = (key) => shown[key]?.[0] ?? DEFAULTS[key] ?? '';
 const all = (key) => shown[key] ?? [];
-const filters = () => Object.fromEntries(Object.entries(shown).filter(([key]) => key.startsWith('f.')).map(([key, values]) => [key.slice(2), values]));
+const filters = () => record(Object.fromEntries(Object.entries(shown).filter(([key]) => key.startsWith('f.')).map(([key, values]) => [key.slice(2), values])));
 
 function readAddress() {
-  shown = {};
+  shown = record();
   for (const [key, value] of new URLSearchParams(location.hash.slice(1))) (shown[key] ??= []).push(value);
   // Filters, an order or columns alone mean the table.
   if (!shown.view && Object.keys(shown).some((key) => TABLE_KEYS(key) || key === 'col')) shown.view = ['table'];
@@ -21,7 +23,7 @@ function addressOf(values) {
 }
 // The same with some keys changed: null or an empty list takes one away.
 function changed(changes, from = shown) {
-  const values = { ...from };
+  const values = record(from);
   for (const [key, value] of Object.entries(changes)) {
     const list = (Array.isArray(value) ? value : [value]).filter((each) => each !== null && each !== undefined && each !== '').map(String);
     if (list.length === 0 || (list.length === 1 && list[0] === DEFAULTS[key])) delete values[key];

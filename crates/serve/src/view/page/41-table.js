@@ -1,9 +1,10 @@
 // The table's view: columns, filters with counts, search.
 
 // What each column takes of the width, and which are there unless the address says others.
-const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(9rem, 1fr)', question: 'minmax(13rem, 2fr)', answer: 'minmax(13rem, 2fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
+const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(8rem, 1fr)', question: 'minmax(11rem, 2fr)', answer: 'minmax(11rem, 2fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
 const WIDTH_OF = (column) => WIDTHS[column.key] ?? (column.key.startsWith('shown.') ? '4.2rem' : column.unit === 'rank' ? '4.7rem' : column.numbers ? '5.4rem' : '6rem');
 const FIRST = ['run', 'case', 'probe', 'condition', 'question', 'answer', 'verdict', 'why', 'rank_mass.', 'rank_effect.', 'shown.', 'lost'];
+const SPARED = ['shown.', 'rank_effect.', 'rank_mass.'];   // Left out in turn where a screen lacks the room; Columns has them.
 const MANY = 7;                    // Values of a filter that are listed before the rest is asked for.
 const LISTED = 300;                // And at most.
 
@@ -23,9 +24,17 @@ function chosenColumns() {
   const ofFront = (column) => !/^(shown|rank_\w+)\./.test(column.key) || front.has(column.key.slice(column.key.indexOf('.') + 1));
   const wanted = named.length ? store.columns.filter((column) => named.includes(column.key))
     : store.columns.filter((column) => order(column) < FIRST.length && ofFront(column) && !(column.key === 'run' && column.names.length === 1) && !(column.key === 'condition' && column.names.length === 1));
-  return wanted.toSorted((a, b) => order(a) - order(b));
+  const room = at('table-side').clientWidth / REM;
+  const fitting = SPARED.reduce((columns, group) => (named.length || PHONE.matches || leastOf(columns) <= room ? columns : columns.filter((column) => !column.key.startsWith(group))), wanted);
+  return fitting.toSorted((a, b) => order(a) - order(b));
 }
+// The least that columns take, in rem.
+const leastOf = (columns) => 2 + sum(columns.map((column) => Number.parseFloat(/[\d.]+/.exec(WIDTH_OF(column))[0])));
+const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+const PHONE = matchMedia('(max-width: 48rem)');
 
+// Why verdicts of these runs are shown nowhere.
+const withheldWords = (runs) => unique(runs.map((run) => run.no_result).filter(Boolean)).map((why) => `Verdicts are withheld: ${why}.`).join(' ');
 // A value as the table writes it.
 function written(column, row) {
   if (column.numbers) {
@@ -48,10 +57,10 @@ function verdictOf(row) {
 
 
 function fillRow(of, row, columns) {
-  if (row.children.length !== columns.length + 3) {
+  if (row.children.length !== columns.length + 4) {
     row.replaceChildren(make('span.hold', { role: 'gridcell', title: 'Select for a comparison' }),
       ...columns.map((column) => make('span', { role: 'gridcell' }, column.key === 'case' ? make('a', { tabIndex: -1 }) : ['verdict', 'why'].includes(column.key) ? make('span') : '')),
-      make('span.phone-name', { 'aria-hidden': 'true' }), make('span.phone-more.quiet', { 'aria-hidden': 'true' }));
+      ...['phone-name', 'phone-asked.quiet', 'phone-more.quiet'].map((name) => make(`span.${name}`, { 'aria-hidden': 'true' })));
   }
   const cells = row.children;
   cells[0].setAttribute('aria-label', picked.includes(of) ? 'selected' : 'not selected');
@@ -80,11 +89,9 @@ function fillRow(of, row, columns) {
     }
   });
   const name = nameOf(of);
-  cells[columns.length + 1].textContent = name[1];
-  const ranks = store.columns.filter((column) => column.key.startsWith('rank_mass.'));
-  const newer = data.runs.flatMap((run) => run.roles ?? []).find((role) => role.side === 'newer')?.name;
-  const rank = ranks.find((column) => column.key === `rank_mass.${newer}`) ?? ranks[0];
-  cells[columns.length + 2].textContent = [textOf('answer', of), name[2], name[3] !== 'plain' && name[3], store.byKey.get('run')?.names?.length > 1 && name[0], rank && written(rank, of) && `${rank.label} ${written(rank, of)}`].filter(Boolean).join(' · ');
+  cells[columns.length + 1].textContent = `${name[1]} · ${name[2]}`;
+  cells[columns.length + 2].textContent = textOf('question', of);
+  cells[columns.length + 3].textContent = [textOf('answer', of), name[3] !== 'plain' && name[3], store.byKey.get('run')?.names?.length > 1 && name[0]].filter(Boolean).join(' · ');
 }
 
 function layTable() {
@@ -105,7 +112,7 @@ function layTable() {
   grid.columns = columns;
   grid.scroller.style.setProperty('--columns', ['2rem', ...columns.map(WIDTH_OF)].join(' '));
   // The least that the columns take: head and rows share it, so that they stand in line.
-  grid.scroller.style.setProperty('--least', `${2 + sum(columns.map((column) => Number.parseFloat(/[\d.]+/.exec(WIDTH_OF(column))[0])))}rem`);
+  grid.scroller.style.setProperty('--least', `${leastOf(columns)}rem`);
   const sort = one('sort');
   grid.head.replaceChildren(make('span', { role: 'columnheader' }, make('span.away', { text: 'selected' })), ...columns.map((column) => {
     const mine = sort === column.key ? 'ascending' : sort === `-${column.key}` ? 'descending' : null;
@@ -182,7 +189,7 @@ const filterPlace = (column) => {
   return place >= 0 ? place : column.key === 'case' ? 99 : column.numbers ? 60 : 40;
 };
 function layActive() {
-  const chips = Object.entries(filters()).flatMap(([key, names]) => names.map((name) => button(`${store.byKey.get(key)?.label ?? key}: ${name} ×`, () => go({ [`f.${key}`]: names.filter((each) => each !== name) }), { 'aria-label': `Take away the filter ${store.byKey.get(key)?.label ?? key}: ${name}` })));
+  const chips = Object.entries(filters()).flatMap(([key, names]) => names.map((name) => button(`${store.byKey.get(key)?.label ?? key}: ${name} ×`, () => go({ [`f.${key}`]: names.filter((each) => each !== name) }), { 'aria-label': `Remove the filter ${store.byKey.get(key)?.label ?? key}: ${name}` })));
   if (chips.length > 1) chips.push(button('No filter', () => go(Object.fromEntries(Object.keys(filters()).map((key) => [`f.${key}`, null])))));
   at('active').replaceChildren(...chips);
 }
@@ -207,7 +214,7 @@ async function renderTable(fresh) {
     grid.fill(store.order, grown || fresh === 'back');
   }
   at('found').textContent = store.order.length === store.count ? count(store.count, 'answer') : `${store.order.length.toLocaleString('en')} of ${count(store.count, 'answer')}`;
-  at('withheld').textContent = unique(data.runs.map((run) => run.no_result).filter(Boolean)).map((why) => `Verdicts are withheld: ${why}.`).join(' ');
+  at('withheld').textContent = withheldWords(data.runs);
   const empty = at('table-empty');
   empty.hidden = store.order.length > 0;
   at('grid-holder').hidden = store.order.length === 0;

@@ -96,12 +96,12 @@ function caseBar(row, title, held, nodes = []) {
     make('a', { href: tableAddress(), text: '‹ Table', title: 'The table as it was (Esc)' }),
     make('h2', { id: 'case-title', text: title }),
     standing ? make(`span.pill${kind ? `.${kind}` : ''}`, { text: standing }) : null,
-    held?.why ? make('span.pill', { text: held.why.label, title: 'the label of palimpsest why' }) : null,
+    held?.why?.label ? make('span.pill', { text: held.why.label, title: 'the label of palimpsest why' }) : null,
     make('span.fill'),
     nodes.length ? make('nav', { 'aria-label': 'Parts of this page' }, ...nodes.map(([id, name], i) => make('a', { href: `#part-${id}`, text: name, title: `key ${i + 1}`, onclick: (event) => { event.preventDefault(); toPart(id); } }))) : null,
     place >= 0 ? make('div.line', {}, make('span.quiet', { text: `${place + 1} of ${order.length.toLocaleString('en')}` }),
       button('Previous', () => step(-1), { id: 'step-back', disabled: place <= 0, title: 'Previous answer in the table (p)' }), button('Next', () => step(1), { id: 'step-on', disabled: place + 1 >= order.length, title: 'Next answer in the table (n)' }),
-      button('Compare', () => go({ ...changedTo(row) }, true), { title: 'Beside another answer to the same question (c)' }), button('Link', (event) => copy(location.href, event.currentTarget), { title: 'Copies the address, which holds this view' })) : null);
+      button('Compare', () => go({ ...changedTo(row) }, true), { title: 'Beside another answer to the same question (c)' })) : null);
 }
 function toPart(id) {
   const part = at(`part-${id}`);
@@ -112,7 +112,7 @@ function toPart(id) {
 const caseCleared = () => ({ session: null, layer: null, token: null, look: null });
 
 function warningsOf(held) {
-  const texts = [...(runOf(held).warnings ?? []), ...(held.warnings ?? [])];
+  const texts = [withheldWords([runOf(held)]), ...(runOf(held).warnings ?? []), ...(held.warnings ?? [])].filter(Boolean);
   return texts.length ? [make('div.empty', { role: 'note' }, ...texts.map((text) => make('p', { text })))] : [];
 }
 // What is not there, and the command that brings it.
@@ -122,7 +122,7 @@ function missingOf(held, ...words) {
   return make('div.empty', {}, ...found.map(({ what, command }) => make('p', {}, `No ${what.replace(/^an? /, '')} yet: `, make('code', { text: command }))));
 }
 
-// 1. What was asked and answered, who judged it how, and why it is as it is.
+// 1. Question and answer, who judged it how, and why it is as it is.
 function answerPart(held) {
   const facts = make('dl.facts');
   const fact = (name, ...value) => { if (value.some((each) => there(each) && each !== '')) facts.append(make('dt', { text: name }), make('dd', {}, ...value)); };
@@ -159,7 +159,7 @@ function answerText(held) {
 }
 
 const layersWritten = ([from, to]) => (to - from === 1 ? `layer ${from}` : `layers ${from} to ${to - 1}`);
-// The label, its reason, the readings that it rests on, and the certificate.
+// The label, its reason, the forward passes that it rests on, and the certificate.
 function whyCard(held) {
   const { why } = held;
   if (!why) return make('div.card', {}, make('h3', { text: 'Why' }), missingOf(held, 'label') ?? make('p.empty', { text: held.state === 'not yet' ? 'Not answered yet.' : 'No label: palimpsest why is for judged answers of benchmarks whose newer evidence replaces older one.' }));
@@ -168,23 +168,27 @@ function whyCard(held) {
   for (const side of ['newer', 'older']) {
     const of = why[side];
     if (!of) continue;
-    for (const way of ['blocked', 'removed']) {
-      if (of[way]) rows.push([`${side}, ${way}`, (of.sessions ?? []).join(' '), of[way].drop, of[way].threshold, Math.abs(of[way].drop) > of[way].threshold ? 'beyond random text' : 'as random text', `${of[way].flips ?? 0} of ${of[way].controls ?? 0}`]);
+    for (const [way, named] of [['blocked', 'hidden'], ['removed', 'removed']]) {
+      if (of[way]) rows.push([`${side}, ${named}`, (of.sessions ?? []).join(' '), of[way].drop, of[way].threshold, !there(of[way].threshold) ? 'too few controls' : Math.abs(of[way].drop) > of[way].threshold ? 'larger than random text' : 'no larger than random text', `${of[way].flips ?? 0} of ${of[way].controls ?? 0}`]);
     }
-    if (!of.blocked && !of.removed) rows.push([side, (of.sessions ?? []).join(' ') || 'none', null, null, '', '']);
+    if (!of.blocked && !of.removed) rows.push([side, (of.sessions ?? []).join(' ') || 'none', null, null, NONE, NONE]);
   }
-  const table = make('table.readings', {}, make('caption.away', { text: 'Readings that the label rests on' }), make('thead', {}, make('tr', {}, ...['evidence', 'sessions', `${number} lost`, 'threshold', '', 'controls that turn it'].map((text, i) => make(i === 1 || i === 4 ? 'th.left' : 'th', { scope: 'col', text })))),
-    make('tbody', {}, ...rows.map(([name, sessions, drop, threshold, words, flips]) => make('tr', {}, make('th', { scope: 'row', text: name }), make('td.left', { text: sessions }), make('td', { text: signed(drop) }), make('td', { text: there(threshold) ? `± ${plain(threshold)}` : NONE }), make('td.left', { text: words }), make('td', { text: flips })))));
+  const head = ['evidence', 'sessions', `${number} lost`, 'threshold', 'effect', 'controls that turn it'];
+  const left = [1, 4];
+  // On a phone each row is a block, and each cell says what it is.
+  const table = make('table.stack', {}, make('caption.away', { text: 'Forward passes that the label rests on' }), make('thead', {}, make('tr', {}, ...head.map((text, i) => make(left.includes(i) ? 'th.left' : 'th', { scope: 'col', text })))),
+    make('tbody', {}, ...rows.map(([name, sessions, drop, threshold, words, flips]) => make('tr', {}, make('th', { scope: 'row', text: name }), ...[sessions, signed(drop), there(threshold) ? `± ${plain(threshold)}` : NONE, words, flips].map((text, i) => make(left.includes(i + 1) ? 'td.left' : 'td', { text, 'data-name': head[i + 1] }))))));
   const { certificate } = why;
   const proof = certificate ? make('div.certificate', {}, make('h4', { text: 'Certificate' }),
     make('p', {}, `With ${certificate.sessions.join(' and ')} hidden from the question on`, certificate.layers ? ` at ${layersWritten(certificate.layers)}` : '', ' the answer turns',
       there(certificate.before) ? `: the ${number} goes from ${signed(certificate.before)} to ${signed(certificate.after)}` : '', '. ',
-      certificate.sessions.length === 1 ? 'One session is enough. ' : certificate.irreducible ? 'Without any one of them it does not. ' : 'Whether fewer would do was not shown. ',
+      certificate.sessions.length === 1 ? 'One session is enough. ' : certificate.irreducible ? 'Hiding fewer of them does not turn it. ' : 'Whether fewer are enough was not tested. ',
       certificate.controls ? `Of ${certificate.controls.sets} random sets of equal size ${certificate.controls.flips === 0 ? 'none turns' : `${certificate.controls.flips} turn`} it.` : ''),
-    certificate.answer ? make('p', {}, make('span.quiet', { text: 'Then it reads: ' }), certificate.answer) : null,
-    button('Show these sessions', () => go({ session: certificate.sessions }))) : make('p.quiet', { text: why.search ? `No certificate: ${why.search.spent ? 'the readings of the search were spent' : 'no set of sessions turned the answer'}.` : 'No certificate.' });
-  return make('div.card', {}, make('h3', { text: 'Why' }), make('p', {}, make('span.pill', { text: why.label }), ` ${why.why ?? ''}`), proof,
-    there(why.plain?.value) ? make('p.quiet', { text: `${number} with nothing changed: ${signed(why.plain.value)}. ${count(why.readings ?? 0, 'reading')} of the model; verdict of ${why.judge}.` }) : null,
-    rows.length ? make('div.wide', { tabIndex: 0, role: 'region', 'aria-label': 'Readings' }, table) : null,
+    certificate.answer ? make('p', {}, make('span.quiet', { text: 'Then the answer is: ' }), certificate.answer) : null,
+    button('Show these sessions', () => go({ session: certificate.sessions }))) : make('p.quiet', { text: why.search ? `No certificate: ${why.search.spent ? 'the search used up its forward passes' : 'no set of sessions turned the answer'}.` : 'No certificate.' });
+  const label = why.withheld ? make('p.empty', { text: `The label rests on verdicts that are withheld: ${why.withheld}.` }) : make('p', {}, make('span.pill', { text: why.label }), ` ${why.why ?? ''}`);
+  return make('div.card', {}, make('h3', { text: 'Why' }), label, proof,
+    there(why.plain?.value) ? make('p.quiet', { text: `${number} with nothing changed: ${signed(why.plain.value)}. ${count(why.readings ?? 0, 'forward pass', 'forward passes')}; judged by ${why.judge}.` }) : null,
+    rows.length ? make('div.wide', { tabIndex: 0, role: 'region', 'aria-label': 'Forward passes' }, table) : null,
     make('p.quiet.small', { text: 'Hidden: from everything from the question’s first token on. A label is about this model and this prompt.' }));
 }

@@ -60,7 +60,7 @@ function axes(scene, held, sessions, columns, top, bottom) {
     last = x + w / 2 + wide / 2;
   });
   const kind = held.condition.segment ?? runOf(held).segment ?? 'session';
-  scene.text(columns[0][0], bottom + 29, `${kind}, by its number${one('axis') === 'tokens' ? '; width by its tokens' : ''}`, { size: 11, fill: 'quiet' });
+  scene.text(columns[0][0], bottom + 29, `${kind}, numbered from 0${sessions.some((session) => session.dropped) ? '; grey: dropped' : ''}${one('axis') === 'tokens' ? '; width by tokens' : ''}`, { size: 11, fill: 'quiet' });
 }
 function bands(scene, held, sessions, columns, top, height) {
   const chosen = new Set(all('session'));
@@ -106,7 +106,7 @@ function drawStrip(held, lanes, sessions, width, values = null) {
       scene.text(left, top - 4, shortened(label, Math.floor(width / 8)), { size: 11, weight: 600 });
       scene.text(width - 2, top - 4, end, { size: 10, anchor: 'end', fill: 'quiet' });
     } else {
-      const lines = wrapped(label, 27);
+      const lines = wrapped(label, 24);
       lines.forEach((line, n) => scene.text(left - 8, top + 10 + n * 13, line, { size: 11.5, anchor: 'end', weight: 600 }));
       scene.text(left - 8, top + 11 + lines.length * 13, end, { size: 10.5, anchor: 'end', fill: 'quiet' });
     }
@@ -187,7 +187,7 @@ function stripPart(held) {
   const lay = () => {
     const chosen = all('session');
     holder.hidden = chosen.length === 0;
-    holder.replaceChildren(make('span.quiet', { text: 'Chosen:' }), ...chosen.map((label) => button(`${label} ×`, () => chooseSession(label, true), { 'aria-label': `Let go of ${label}` })), make('span', { text: chosenWords(held)?.split(': ').slice(1).join(': ') ?? '' }));
+    holder.replaceChildren(make('span.quiet', { text: 'Chosen:' }), ...chosen.map((label) => button(`${label} ×`, () => chooseSession(label, true), { 'aria-label': `Deselect ${label}` })), make('span', { text: chosenWords(held)?.split(': ').slice(1).join(': ') ?? '' }));
   };
   lay();
   current.redo.push(lay);

@@ -15,11 +15,11 @@ function rowWeights(held, names) {
   return sizes.map((size) => size / whole);
 }
 const MEASURES = { mass: ['mass', percent], density: ['density', times], value_norm: ['value norm', plain], output_norm: ['output norm', plain], attribution: ['attribution', signed], effect: ['effect by window', signed] };
-const measureNow = () => (one('measure') in MEASURES ? one('measure') : 'mass');
+const measureNow = () => (Object.hasOwn(MEASURES, one('measure')) ? one('measure') : 'mass');
 
 // A matrix of numbers [line][column], drawn.
-function drawMap({ held, sessions, matrix, lines, lineTitle, two, written: write, chosen, title }, width) {
-  const left = MAP.left + Math.max(0, ...lines.map((line) => String(line).length - 2)) * 7;
+function drawMap({ held, sessions, matrix, lines, lineTitle, named = String, two, written: write, chosen, title }, width) {
+  const left = MAP.left + Math.max(0, ...lines.map((line) => named(line).length - 2)) * 6;
   const right = width < LANE.narrow ? 4 : MAP.right;
   const cell = clamp(Math.round(420 / lines.length), ...MAP.cell);
   const top = MAP.top;
@@ -35,7 +35,7 @@ function drawMap({ held, sessions, matrix, lines, lineTitle, two, written: write
   const every = Math.ceil(14 / cell);
   lines.forEach((line, l) => {
     // From the bottom, so that layer 0 has its number.
-    if ((lines.length - 1 - l) % every === 0 || chosen === line) scene.text(left - 6, top + l * cell + cell / 2 + 4, String(line), { size: 11, anchor: 'end', fill: chosen === line ? 'select' : 'quiet', weight: chosen === line ? 700 : 400 });
+    if ((lines.length - 1 - l) % every === 0 || chosen === line) scene.text(left - 6, top + l * cell + cell / 2 + 4, named(line), { size: 11, anchor: 'end', fill: chosen === line ? 'select' : 'quiet', weight: chosen === line ? 700 : 400 });
     if (chosen === line) scene.rect(left, top + l * cell, width - left - right, cell, null, { stroke: 'select', width: 1.5 });
   });
   if (bottom - top > lineTitle.length * 6) scene.text(12, top + (bottom - top) / 2, lineTitle, { size: 11, turned: true, anchor: 'middle', fill: 'quiet' });
@@ -82,10 +82,10 @@ function averaged(held, names, labels, byRow) {
   }));
 }
 const overShare = (mass, share) => mass.map((line, l) => line.map((x, s) => (there(x) && share[l][s] > 0 ? x / share[l][s] : null)));
-// From spans to the sessions that have one, in the order of the history.
-const withSpans = (held) => (held.sessions ?? []).filter((session) => there(session.span));
+// Columns of a map: sessions of the prompt, and gaps for those that were dropped.
+const columnsShown = (held) => (held.sessions ?? []).filter((session) => there(session.span) || session.dropped);
 const toSessions = (held, matrix, spans) => {
-  const places = withSpans(held).map((session) => { const label = held.spans?.[session.span]?.label ?? session.label; const place = spans[session.span] === label ? session.span : spans.indexOf(label); return place; });
+  const places = columnsShown(held).map((session) => { if (!there(session.span)) return -1; const label = held.spans?.[session.span]?.label ?? session.label; const place = spans[session.span] === label ? session.span : spans.indexOf(label); return place; });
   return matrix.map((line) => places.map((place) => line[place] ?? null));
 };
 
@@ -97,11 +97,11 @@ async function mapNumbers(held, row) {
   if (measure === 'effect') {
     const windows = held.causes?.windows ?? [];
     const lines = unique(windows.map((each) => each.layers.join(' to '))).sort((a, b) => Number.parseInt(b, 10) - Number.parseInt(a, 10));
-    const sessions = (held.sessions ?? []).filter((session) => windows.some((each) => each.span === session.label));
+    const sessions = (held.sessions ?? []).filter((session) => session.dropped || windows.some((each) => each.span === session.label));
     const matrix = lines.map((line) => sessions.map((session) => windows.find((each) => each.span === session.label && each.layers.join(' to ') === line)?.effect?.log_p_drop ?? null));
     return { matrix, lines: lines.map((line) => { const [a, b] = line.split(' to ').map(Number); return `${a}–${b - 1}`; }), lineTitle: 'layers blocked', sessions, two: true, label, write };
   }
-  const sessions = withSpans(held);
+  const sessions = columnsShown(held);
   if (measure === 'mass' || measure === 'density') {
     const got = await api.layers(row);
     const mass = averaged(held, names, got.rows, got.mass);
@@ -114,7 +114,7 @@ async function mapNumbers(held, row) {
 }
 async function headNumbers(held, row, layer) {
   const [measure, names] = [measureNow(), chosenRows(held)];
-  const sessions = withSpans(held);
+  const sessions = columnsShown(held);
   if (measure === 'mass' || measure === 'density') {
     const [got, over] = await Promise.all([api.heads(row, layer), measure === 'density' ? api.layers(row) : null]);
     let matrix = averaged(held, names, got.rows, got.mass);
@@ -152,13 +152,13 @@ function mapPart(held) {
       if (mine !== asked || current.held !== held) return;
       current.pictures = current.pictures.filter((picture) => !picture.ofMap);
       const names = chosenRows(held).join(' + ');
-      const reads = measureNow() === 'attribution' || measureNow() === 'effect' ? found.label : `${found.label}, read by ${names}`;
-      const nodes = [mapPicture(held, { id: 'map', title: `Layers by ${segments(held)}: ${reads}`, found, chosen: layer,
-        note: measureNow() === 'effect' ? 'What the answer loses, in nats a token, where the session is hidden from everything from the question on at these layers; above 0 it needs it.' : 'Mean over heads. Darker is more, by the logarithm.',
+      const what = measureNow() === 'attribution' || measureNow() === 'effect' ? found.label : `${found.label} from ${names}`;
+      const nodes = [mapPicture(held, { id: 'map', title: `Layers by ${segments(held)}: ${what}`, found, chosen: layer,
+        note: measureNow() === 'effect' ? 'What the answer loses, in nats a token, where the session is hidden from everything from the question on at these layers; above 0 it needs it.' : 'Mean over heads. Colours by the logarithm, as the scale shows.',
         pick: (c, r, more) => { if (measureNow() === 'effect') chooseSession(found.sessions[c].label, more); else go({ layer: String(found.lines[r]) === one('layer') ? null : found.lines[r] }); },
         hint: measureNow() === 'effect' ? null : 'Point at a cell, or move with the arrow keys; a click or Enter shows the heads of its layer.' })];
       if (heads?.matrix) {
-        nodes.push(mapPicture(held, { id: 'heads', title: `Heads of layer ${layer} by ${segments(held)}: ${reads}`, found: { ...found, ...heads, lineTitle: 'head' }, pick: (c, _, more) => chooseSession(heads.sessions[c].label, more), tools: [button('Close heads', () => go({ layer: null }))] }));
+        nodes.push(mapPicture(held, { id: 'heads', title: `Heads of layer ${layer} by ${segments(held)}: ${what}`, found: { ...found, ...heads, lineTitle: 'head', named: (head) => `L${layer} H${head}` }, pick: (c, _, more) => chooseSession(heads.sessions[c].label, more), tools: [button('Close heads', () => go({ layer: null }))] }));
       } else if (heads?.error) nodes.push(make('p.empty', { text: `Heads of layer ${layer}: ${heads.error}` }));
       const focused = document.activeElement?.closest?.('figure')?.id;
       maps.replaceChildren(...nodes);
@@ -173,29 +173,31 @@ function mapPart(held) {
   return section;
 }
 function mapPicture(held, { id, title, found, chosen, note, pick, hint, tools }) {
-  const { matrix, lines, sessions, write, two, lineTitle } = found;
+  const { matrix, lines, sessions, write, two, lineTitle, named } = found;
+  const lineWords = named ?? ((line) => `${lineTitle} ${line}`);
+  const measured = sessions.map((session, c) => [session, c]).filter(([session]) => !session.dropped);
   const picture = pictured({
     id, title, note, hint: hint ?? undefined, tools,
-    draw: (width) => drawMap({ held, sessions, matrix, lines, lineTitle, two, written: write, chosen, title: `${held.case} ${held.probe}: ${title}` }, width),
-    words: (c, r) => `${sessionWords(held, sessions[c])}, ${lineTitle} ${lines[r]}: ${found.label} ${write(matrix[r][c])}`,
+    draw: (width) => drawMap({ held, sessions, matrix, lines, lineTitle, named, two, written: write, chosen, title: `${held.case} ${held.probe}: ${title}` }, width),
+    words: (c, r) => `${sessionWords(held, sessions[c])}, ${lineWords(lines[r])}${there(matrix[r][c]) ? `: ${found.label} ${write(matrix[r][c])}` : ''}`,
     rest() {
       const chosenNow = sessions.map((session, c) => [session, c]).filter(([session]) => all('session').includes(session.label));
       if (!chosenNow.length || found.label === 'density') return null;
       const most = lines.map((line, r) => [line, sum(chosenNow.map(([, c]) => matrix[r][c] ?? 0))]).toSorted((a, b) => b[1] - a[1]).slice(0, 3);
-      return `${chosenNow.map(([session]) => session.label).join(' + ')}: most at ${most.map(([line, x]) => `${lineTitle} ${line} (${write(x)})`).join(', ')}`;
+      return `${chosenNow.map(([session]) => session.label).join(' + ')}: most at ${most.map(([line, x]) => `${lineWords(line)} (${write(x)})`).join(', ')}`;
     },
     pick,
-    table: () => ({ head: [lineTitle, ...sessions.map((session) => session.label)], form: [(x) => String(x), ...sessions.map(() => write)], rows: lines.map((line, r) => [line, ...matrix[r]]).toReversed() }),
+    table: () => ({ head: [lineTitle, ...measured.map(([session]) => session.label)], form: [named ?? String, ...measured.map(() => write)], rows: lines.map((line, r) => [line, ...measured.map(([, c]) => matrix[r][c])]).toReversed() }),
     take: { name: () => `${held.case}-${held.probe}-${id}-${measureNow()}`, python: () => pythonOf(held, id), command: () => commandOf(held) },
   });
   picture.ofMap = true;
   return picture.root;
 }
-// Which rows of the prompt read: one or several, averaged over their tokens.
+// Whose attention is shown: one row of the prompt or several, averaged over their tokens.
 function rowsPicker(held) {
   const rows = held.rows ?? [];
   if (rows.length < 2) return null;
-  const field = make('fieldset', {}, make('legend', { text: 'Read by' }));
+  const field = make('fieldset', {}, make('legend', { text: 'Attention of' }));
   const lay = () => {
     const now = chosenRows(held);
     field.replaceChildren(field.firstChild, ...rows.map((row) => make('label', {}, make('input', { type: 'checkbox', checked: now.includes(row.label), value: row.label, onchange() {

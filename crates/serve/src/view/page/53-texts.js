@@ -22,7 +22,7 @@ function textsPart(held) {
   const others = make('div.others-list');
   const note = make('p.quiet');
   const shader = make('div.line.tools');
-  section.append(make('h3', { text: 'Texts' }), shader, note, beside, others);
+  section.append(make('h3', { text: 'Texts' }), headingsNote(sessions), shader, note, beside, others);
   const masses = () => shadeMasses(held);
   const front = () => {
     const chosen = chosenSessions(held);
@@ -44,7 +44,7 @@ function textsPart(held) {
     const most = now ? Math.max(...now) : 0;
     const shown = front();
     const parts = shown.some((session) => session.role || session.holds);
-    note.textContent = look?.words ?? (now ? `${parts ? 'The evidence side by side' : 'The two that are read most'}. A text is shaded as a whole by its share of the attention of ${chosenRows(held).join(' + ')}: the folder holds masses by ${held.condition.segment ?? 'session'}, not by token.${data.model?.tokens ? ' Shade by token asks the model.' : ''}` : 'No attention was stored, so that nothing is shaded.');
+    note.textContent = look?.words ?? (now ? `${parts ? 'The evidence side by side' : 'The two with most attention'}. A text is shaded as a whole by its share of the attention of ${chosenRows(held).join(' + ')}: the folder holds masses by ${held.condition.segment ?? 'session'}, not by token.${data.model?.tokens ? ' Shade by token asks the model.' : ''}` : 'No attention was stored, so that nothing is shaded.');
     const opened = new Set([...others.querySelectorAll('details[open]')].map((fold) => fold.dataset.fold));
     beside.replaceChildren(...shown.map((session) => sessionText(held, session, now, most, look)));
     const rest = sessions.map((session, i) => [session, i]).filter(([session]) => !shown.includes(session));
@@ -62,6 +62,12 @@ function textsPart(held) {
   return section;
 }
 
+// Said once, so that nobody takes the prompt's own numbers for the page's.
+function headingsNote(sessions) {
+  const session = sessions.find((each) => there(each.heading));
+  return make('p.quiet', { id: 'numbering', text: session ? `Sessions are numbered from 0 by the history, as in all files and figures. Headings in the prompt's own text count from 1: ${session.label} stands there under “Session ${session.heading}”.` : '' });
+}
+
 function sessionText(held, session, masses, most, look) {
   const place = held.sessions.indexOf(session);
   const side = sideOf(held, session.role ?? session.holds);
@@ -69,7 +75,7 @@ function sessionText(held, session, masses, most, look) {
   const depth = there(mass) && most && !look ? 0.5 * (mass / most) : 0;
   const box = make(`article.session-text${side ? `.${side}` : ''}`, { 'aria-label': `Text of ${session.label}` },
     make('div.line', {}, make('strong', { text: session.label }), session.role ? make(`span.pill${side ? `.${side}` : ''}`, { text: session.role }) : '', session.holds && !session.role ? make('span.pill', { text: `holds ${session.holds}` }) : '',
-      session.time ? make('span.quiet', { text: String(session.time).slice(0, 16).replace('T', ' ') }) : '', there(session.number) ? make('span.quiet', { text: `shown as ${session.number}` }) : '', make('span.fill'), there(mass) ? make('span.quiet', { text: percent(mass) }) : ''));
+      session.time ? make('span.quiet', { text: String(session.time).slice(0, 16).replace('T', ' ') }) : '', there(session.heading) ? make('span.quiet', { text: `“Session ${session.heading}” in the prompt` }) : '', make('span.fill'), there(mass) ? make('span.quiet', { text: percent(mass) }) : ''));
   if (unseen(session)) box.append(make('p.quiet', { text: session.dropped ? 'Dropped: the model did not see it.' : 'Not in the prompt: the model did not see it.' }));
   const tokens = look?.tokens?.filter((token) => token.session === place);
   if (tokens?.length) {
@@ -109,7 +115,7 @@ function sessionText(held, session, masses, most, look) {
 function layShader(holder, held) {
   if (!data.model?.tokens || !data.model.ready) { holder.hidden = true; return; }
   const now = one('look');
-  holder.replaceChildren(make('label', {}, 'Shade by ', select([['', 'session, as stored'], ['question', 'token: what the question reads'], ['answer', 'token: what the answer reads'], ...(all('token').length ? [['tokens', `token: what the chosen ${all('token').length === 1 ? 'token reads' : 'tokens read'}`]] : [])], now, (value) => go({ look: value || null, token: value === 'tokens' ? all('token') : null }))));
+  holder.replaceChildren(make('label', {}, 'Shade by ', select([['', 'session, as stored'], ['question', 'token: attention of the question'], ['answer', 'token: attention of the answer'], ...(all('token').length ? [['tokens', `token: attention of ${count(all('token').length, 'chosen token')}`]] : [])], now, (value) => go({ look: value || null, token: value === 'tokens' ? all('token') : null }))));
 }
 
 // Runs of numbers that follow each other, half-open.
@@ -143,7 +149,7 @@ async function lookNow(held, note) {
     const whole = sum(parts.map(([, n]) => n));
     const merged = parts[0][0].tokens.map((token, i) => ({ ...token, mass: sum(parts.map(([part, n]) => (part.tokens[i]?.mass ?? 0) * n)) / whole }));
     const named = tokens.map((i) => `“${current.tokens?.[i]?.text?.trim() || i}”`);
-    const words = look === 'tokens' ? `Shaded token by token by what ${tokens.length === 1 ? `${named[0]} of the answer reads` : `${named.join(', ')} of the answer read, the mean of them`}` : `Shaded token by token by what the ${look} reads`;
+    const words = `Shaded token by token by the attention of ${look === 'tokens' ? `${named.join(', ')} of the answer${tokens.length === 1 ? '' : ', the mean of them'}` : `the ${look}`}`;
     return { tokens: merged, most: Math.max(...merged.filter((token) => there(token.session)).map((token) => token.mass)), words: `${words} (mean over layers and heads).` };
   } catch (error) {
     return { words: `The model could not be asked: ${error.message}` };
@@ -162,7 +168,7 @@ async function tokensInto(holder, held) {
     const now = new Set(all('token').map(Number));
     holder.classList.add('tokens');
     holder.setAttribute('role', 'group');
-    holder.setAttribute('aria-label', 'Tokens of the answer: a press shades the texts by what it read, with Shift several');
+    holder.setAttribute('aria-label', 'Tokens of the answer: a press shades the texts by its attention, with Shift several');
     if (holder.children.length !== tokens.length) {
       holder.replaceChildren(...tokens.map((token, i) => make('button', { type: 'button', text: token.text, tabIndex: i === 0 ? 0 : -1, onclick: (event) => chooseToken(i, event.shiftKey) })));
       holder.addEventListener('keydown', (event) => {

@@ -27,10 +27,10 @@ function askPart(held) {
   return section;
 }
 
-const CHANGES = [['block', 'Hide', 'from everything from the question on; the text stays in the prompt'], ['remove', 'Remove', 'take the text out, and read all behind it again'], ['replace', 'Replace', 'neutral text of equal length in its place']];
+const CHANGES = [['block', 'Hide', 'from everything from the question on; the text stays in the prompt'], ['remove', 'Remove', 'take the text out, and compute everything behind it again'], ['replace', 'Replace', 'neutral text of equal length in its place']];
 
 function askForm(held, row, done) {
-  // Of a history of thousands: the evidence, what is chosen, and what is read most.
+  // Of a history of thousands: the evidence, what is chosen, and what has most attention.
   const seen = held.sessions.filter((session) => session.shown);
   const masses = shadeMasses(held);
   const most = seen.length > FOLDED && masses ? [...masses].sort((a, b) => b - a)[FOLDED] : -1;
@@ -67,7 +67,7 @@ function askForm(held, row, done) {
     try {
       const end = await waitFor(id, (state) => {
         if (state.of) { progress.max = state.of; progress.value = state.done; } else progress.removeAttribute('value');
-        status.textContent = state.state === 'waiting' ? 'waiting for the model…' : `${state.what ?? 'reading'}${state.of ? `, ${state.done} of ${state.of}` : ''}`;
+        status.textContent = state.state === 'waiting' ? 'waiting for the model…' : `${state.what ?? 'running'}${state.of ? `, ${state.done} of ${state.of}` : ''}`;
         text.textContent = state.text ?? '';
       });
       status.textContent = `done in ${plain(end.trial.seconds)} s`;
@@ -91,7 +91,7 @@ function askForm(held, row, done) {
     if (!labels.length && !pathFrom.value) { status.textContent = 'choose a session or a path first'; return; }
     fail('');
     try { await follow((await api.ask(body)).id); } catch (error) { status.textContent = error.message; }
-  } }, make('div.ask-grid', {}, make('fieldset', {}, make('legend', { text: 'Sessions' }), sessions.length < seen.length ? make('p.quiet', { text: `The evidence, those chosen, and the ${FOLDED} of ${seen.length.toLocaleString('en')} that are read most.` }) : null, boxes),
+  } }, make('div.ask-grid', {}, make('fieldset', {}, make('legend', { text: 'Sessions' }), sessions.length < seen.length ? make('p.quiet', { text: `The evidence, those chosen, and the ${FOLDED} of ${seen.length.toLocaleString('en')} with most attention.` }) : null, boxes),
     make('fieldset', {}, make('legend', { text: 'Change' }), make('div.line', {}, kind, about), windowLine, make('p', {}, make('label.line', {}, 'Also block the path from ', pathFrom, ' to ', pathTo)), note, make('div.line', {}, ask, cancel, progress, status), text)));
   if (asking.has(row)) follow(asking.get(row));
   return form;
@@ -109,17 +109,17 @@ async function layTrials(holder, held, row) {
   if (current.held !== held && current.row !== row) return;
   if (!list.length) { holder.replaceChildren(data.model && !ALONE ? make('p.quiet', { text: 'No trial of this answer yet. Each is kept in the run folder.' }) : ''); return; }
   const contrast = list.some((trial) => there(trial.after?.contrast));
-  const head = ['asked', 'answer then', contrast ? 'contrast before' : null, contrast ? 'then' : null, 'log p lost a token', 'seconds'].filter(Boolean);
+  const head = ['asked', 'answer then', contrast ? 'contrast before' : null, contrast ? 'contrast then' : null, 'log p lost per token', 'seconds'].filter(Boolean);
   const lines = list.toReversed().map((trial) => {
     const flips = there(trial.after?.contrast) && there(trial.before?.contrast) && Math.sign(trial.after.contrast) !== Math.sign(trial.before.contrast);
     const other = trial.after?.answer !== trial.before?.answer;
     return make(flips || other ? 'tr.flip' : 'tr', {}, make('th.left', { scope: 'row' }, askedWords(trial.asked ?? {}), trial.note ? make('span.quiet', { text: ` (${trial.note})` }) : '', trial.model?.same === false ? make('span.pill', { text: `by ${trial.model.name}` }) : ''),
-      make('td.left', {}, make('span.text', { text: trial.after?.answer ?? NONE }), other ? make('span.pill', { text: flips ? 'turns' : 'other words' }) : make('span.quiet', { text: ' (the same)' })),
-      contrast ? make('td', { text: signed(trial.before?.contrast) }) : null, contrast ? make('td', { text: signed(trial.after?.contrast) }) : null, make('td', { text: signed(trial.after?.drop) }), make('td', { text: plain(trial.seconds) }));
+      make('td.left', { 'data-name': 'answer then' }, make('span.text', { text: trial.after?.answer ?? NONE }), other ? make('span.pill', { text: flips ? 'turns' : 'other words' }) : make('span.quiet', { text: ' (the same)' })),
+      contrast ? make('td', { 'data-name': 'contrast before', text: signed(trial.before?.contrast) }) : null, contrast ? make('td', { 'data-name': 'contrast then', text: signed(trial.after?.contrast) }) : null, make('td', { 'data-name': 'log p lost per token', text: signed(trial.after?.drop) }), make('td', { 'data-name': 'seconds', text: plain(trial.seconds) }));
   });
   const before = list.at(-1).before;
   holder.replaceChildren(make('div.line.spread', {}, make('h4', { text: `Trials (${list.length})` }), make('div.line.tools', {},
     button('JSON', () => download(`${safeName(`${held.case}-${held.probe}-trials`)}.json`, 'application/json', `${JSON.stringify(list, null, 2)}\n`)), button('CSV', () => download(`${safeName(`${held.case}-${held.probe}-trials`)}.csv`, 'text/csv', csv(['time', 'asked', 'before', 'after', 'contrast before', 'contrast after', 'log p lost', 'note'], list.map((trial) => [trial.time, askedWords(trial.asked ?? {}), trial.before?.answer, trial.after?.answer, trial.before?.contrast, trial.after?.contrast, trial.after?.drop, trial.note])))))),
   make('p.quiet', { text: `Before: ${before?.answer ?? held.answer ?? NONE}${before?.anew && before.anew !== before.answer ? ` Asked anew with nothing changed: ${before.anew}` : ''}` }),
-  make('div.wide', { tabIndex: 0, role: 'region', 'aria-label': 'Trials' }, make('table', {}, make('caption.away', { text: 'Trials' }), make('thead', {}, make('tr', {}, ...head.map((name, i) => make(i < 2 ? 'th.left' : 'th', { scope: 'col', text: name })))), make('tbody', {}, ...lines))));
+  make('div.wide', { tabIndex: 0, role: 'region', 'aria-label': 'Trials' }, make('table.stack', {}, make('caption.away', { text: 'Trials' }), make('thead', {}, make('tr', {}, ...head.map((name, i) => make(i < 2 ? 'th.left' : 'th', { scope: 'col', text: name })))), make('tbody', {}, ...lines))));
 }

@@ -37,7 +37,7 @@ async function renderCompare() {
   current.pictures = [];
   current.redo = [];
   const scroll = scrollY;
-  const bar = make('div.bar', {}, make('a', { href: tableAddress(), text: '‹ Table', title: 'The table as it was (Esc)' }), make('h2', { id: 'compare-title', text: row === undefined ? 'Compare' : `Compare: ${one('case')} · ${one('probe')}` }), make('span.fill'), button('Link', (event) => copy(location.href, event.currentTarget)));
+  const bar = make('div.bar', {}, make('a', { href: tableAddress(), text: '‹ Table', title: 'The table as it was (Esc)' }), make('h2', { id: 'compare-title', text: row === undefined ? 'Compare' : `Compare: ${one('case')} · ${one('probe')}` }));
   const parts = row !== undefined ? await pairParts(row, other) : [];
   const over = await overParts(row, other);
   if (mine !== comparing || one('view') !== 'compare') return;
@@ -78,9 +78,9 @@ async function pairParts(row, other) {
   fact('certificate', (held) => held.why?.certificate?.sessions?.join(' '));
   fact('prompt tokens', (held) => held.tokens?.prompt?.toLocaleString('en'));
   const verdicts = pair.map((held) => held.verdicts?.find((verdict) => verdict.counts !== false)?.correct);
-  const flip = there(verdicts[0]) && there(verdicts[1]) && verdicts[0] !== verdicts[1] ? `It flips: ${verdicts[0] ? 'right' : 'wrong'} on the left, ${verdicts[1] ? 'right' : 'wrong'} on the right.` : a.answer === b.answer ? 'The answers are the same, word for word.' : 'The answers differ; the verdict does not flip.';
+  const flip = there(verdicts[0]) && there(verdicts[1]) && verdicts[0] !== verdicts[1] ? `It flips: ${verdicts[0] ? 'right' : 'wrong'} on the left, ${verdicts[1] ? 'right' : 'wrong'} on the right.` : a.answer === b.answer ? 'The answers are the same, word for word.' : verdicts.every(there) ? 'The answers differ; the verdict does not flip.' : 'The answers differ.';
   const sideCard = (held, of) => make('div.card', {}, make('h3', {}, make('a', { href: addressOf({ ...tableOnly(), view: ['case'], ...Object.fromEntries(Object.entries(addressNames(of)).filter(([, value]) => value).map(([key, value]) => [key, [value]])) }), text: name(of) })),
-    make('p.text', { text: held.error ?? held.answer ?? 'not yet' }), ...(held.verdicts ?? []).filter((verdict) => verdict.reason).slice(0, 1).map((verdict) => make('p.quiet', { text: `${verdict.judge}: ${verdict.reason}` })), held.why ? make('p', {}, make('span.pill', { text: held.why.label }), ` ${held.why.why ?? ''}`) : null);
+    make('p.text', { text: held.error ?? held.answer ?? 'not yet' }), ...(held.verdicts ?? []).filter((verdict) => verdict.reason).slice(0, 1).map((verdict) => make('p.quiet', { text: `${verdict.judge}: ${verdict.reason}` })), held.why?.label ? make('p', {}, make('span.pill', { text: held.why.label }), ` ${held.why.why ?? ''}`) : null);
   const table = make('table', {}, make('caption.away', { text: 'Side by side' }), make('thead', {}, make('tr', {}, make('th', { scope: 'col' }), make('th.left', { scope: 'col', text: name(row) }), make('th.left', { scope: 'col', text: name(other) }))), make('tbody', {}, ...facts.map(([label, x, y, differs]) => make(differs ? 'tr.flip' : 'tr', {}, make('th', { scope: 'row', text: label }), make('td.left', { text: x }), make('td.left', { text: y }), ))));
   return [make('section.card', { 'aria-label': 'The pair' }, picker, make('p', {}, make('strong', { text: a.query })), make('p', { text: flip, id: 'flip' }), make('div.wide', { tabIndex: 0, role: 'region', 'aria-label': 'Side by side' }, table)),
     make('div.versus', {}, sideCard(a, row), sideCard(b, other)), pairStrip(a, b, ...laneNames(row, other))].filter(Boolean);
@@ -119,7 +119,7 @@ async function overParts(row, other) {
   const section = make('section.card', { 'aria-label': 'Over all questions' }, make('h3', { text: 'Over all questions' }));
   if (ALONE) { section.append(make('p.empty', { text: `The counts over all questions are ${NEEDS_SERVER}.` })); return [section]; }
   if (list.length < 2) {
-    section.append(make('div.empty', {}, make('p', { text: 'There is one side alone here: one run under one condition.' }), make('p', {}, make('code', { text: 'palimpsest view RUN OTHER-RUN' }))));
+    section.append(make('div.empty', {}, make('p', { text: 'There is only one side: one run under one condition.' }), make('p', {}, make('code', { text: 'palimpsest view RUN OTHER-RUN' }))));
     return [section];
   }
   const a = sideOfName(one('a')) ?? (row !== undefined ? sideKey(row) : list[0].key);
@@ -128,6 +128,11 @@ async function overParts(row, other) {
   section.append(make('div.line', {}, make('label', {}, 'Left ', select(options, a, (value) => go({ a: sideName(value) }))), make('label', {}, 'Right ', select(options, b, (value) => go({ b: sideName(value) })))));
   let got;
   try { got = await api.compare(a, b); } catch (error) { section.append(make('p.empty', { text: error.message })); return [section]; }
+  const withheld = withheldWords(data.runs.filter((run) => [a, b].some((side) => side?.startsWith(`${run.run}:`))));
+  if (withheld) {
+    section.append(make('p.empty', { text: withheld }), make('p.quiet', { text: `${count(got.pairs.length, 'question')} on both sides, ${count(got.different_answers, 'answer')} in other words` }), ...(got.notes ?? []).map((text) => make('p.quiet', { text })));
+    return [section];
+  }
   section.append(make('table#sides', { id: 'sides' }, make('caption.away', { text: 'Questions by their verdicts on both sides' }), make('thead', {}, make('tr', {}, make('th'), make('th', { scope: 'col', text: `right on ${got.b}` }), make('th', { scope: 'col', text: `wrong on ${got.b}` }))),
     make('tbody', {}, make('tr', {}, make('th', { scope: 'row', text: `right on ${got.a}` }), make('td', { text: String(got.both) }), make('td', { text: String(got.only_a) })), make('tr', {}, make('th', { scope: 'row', text: `wrong on ${got.a}` }), make('td', { text: String(got.only_b) }), make('td', { text: String(got.neither) })))));
   section.append(make('p.quiet', { text: [`${count(got.pairs.length, 'question')} that both were asked`, there(got.p) ? `exact McNemar p = ${plain(got.p)}` : '', got.unjudged ? `${got.unjudged} without a verdict on both sides` : '', there(got.different_answers) ? `${got.different_answers} answers in other words` : ''].filter(Boolean).join(' · ') }), ...(got.notes ?? []).map((text) => make('p.quiet', { text })));

@@ -5,7 +5,7 @@ const VIEWS = { overview: renderOverview, table: renderTable, case: renderCase, 
 
 // Shows what the address says.
 async function render(other, fresh) {
-  const view = one('view') in VIEWS ? one('view') : 'overview';
+  const view = Object.hasOwn(VIEWS, one('view')) ? one('view') : 'overview';
   for (const name of Object.keys(VIEWS)) at(`${name}-view`).hidden = name !== view;
   at('to-table').href = tableAddress();
   for (const name of ['overview', 'table']) at(`to-${name}`).toggleAttribute('aria-current', name === view);
@@ -100,6 +100,7 @@ function keys(event) {
 }
 
 async function begin() {
+  if (location.hash === '#words') { history.replaceState(null, '', location.pathname); at('words').showModal(); }
   readAddress();
   addEventListener('popstate', () => { readAddress(); render(true, 'back'); });
   addEventListener('hashchange', () => { readAddress(); render(true, 'back'); });
@@ -108,25 +109,27 @@ async function begin() {
   document.addEventListener('click', (event) => {
     const link = event.target.closest?.('a[href^="#"]');
     if (!link || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    if (link.getAttribute('href') === '#main') { event.preventDefault(); at('main').focus(); return; }
     event.preventDefault();
     const address = link.getAttribute('href');
+    if (address === '#main') { at('main').focus(); return; }
+    if (address === '#words') { at('words').showModal(); return; }
     history.pushState(null, '', location.href.split('#')[0] + address);
     const before = one('view');
     readAddress();
     render(before !== one('view'), 'back');
   });
   at('error-close').onclick = () => fail('');
+  at('link').onclick = () => copy(location.href, at('link'));
   at('keys-open').onclick = () => at('keys').showModal();
-  at('keys-close').onclick = () => at('keys').close();
+  for (const dialog of document.querySelectorAll('dialog')) dialog.querySelector('.close').onclick = () => dialog.close();
   at('search-form').onsubmit = (event) => { event.preventDefault(); go({ q: at('search').value.trim() }); grid?.scroller.focus(); };
   at('search').oninput = later(180, () => go({ q: at('search').value.trim() }));
-  const wide = matchMedia('(min-width: 60.01rem)');
+  const wide = matchMedia('(min-width: 75.01rem)');
   const unfold = () => { at('filters').open = wide.matches; };
   wide.addEventListener('change', unfold);
   unfold();
   darkness.addEventListener('change', () => { for (const picture of current.pictures) picture.draw(); });
-  addEventListener('resize', later(80, () => { for (const picture of current.pictures) picture.draw(); }));
+  addEventListener('resize', later(80, () => { for (const picture of current.pictures) picture.draw(); if (one('view') === 'table') render(false, 'back'); }));
   try {
     await load();
   } catch (error) {
