@@ -4,7 +4,7 @@
     python3 scripts/check_docs.py                       # exit 1 with each fault named
     python3 scripts/check_docs.py --book target/book    # of the built book: links, anchors and pictures of its pages
 
-- Every relative link and anchor of README.md, CONTRIBUTING.md, docs/, python/*/README.md and adapters/README.md exists.
+- Every relative link and anchor of README.md, CONTRIBUTING.md, SECURITY.md, docs/, python/*/README.md and adapters/README.md exists.
 - docs/ has at most 20 pages of at most 2,500 words, but for generated ones, and each begins with a paragraph that says for whom it is.
 - Prose in docs/ has lines of at most 100 characters; tables, code and lines of one word are exempt.
 - docs/SUMMARY.md lists every page once.
@@ -27,7 +27,8 @@ LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]*(?:\([^()\s]*\
 
 def checked():
     """The pages whose links are checked."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "adapters/README.md", ROOT / "benches/speed.md"]
+    outside = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "adapters/README.md", "benches/speed.md"]
+    pages = [ROOT / page for page in outside]
     pages += sorted(DOCS.glob("*.md")) + sorted((ROOT / "python").glob("*/README.md")) + sorted(ROOT.glob("rehearsal/*.md"))
     return [page for page in pages if page.is_file()]
 

@@ -7,6 +7,24 @@ use serde_json::{Value, json};
 
 use super::{Setting, fixture, serve, serve_path, user};
 
+/// An argument of at most `bound` - 1, by a reference that is no JSON pointer.
+fn below(bound: i64) -> Value {
+    let (least, most) = (i128::from(bound) - 3, i128::from(bound) - 1);
+    let text = format!(
+        r##"{{"type": "object", "properties": {{"n": {{"$ref": "#/x/a%20b"}}}}, "required": ["n"],
+        "x": {{"a%20b": {{"type": "integer", "minimum": {least}, "maximum": {most}}}}}}}"##
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A schema whose references lead on, `count` of them.
+fn chain(count: usize) -> Value {
+    let next = |i: usize| json!({"properties": {"a": {"$ref": format!("#/$defs/{}", i + 1)}}});
+    let mut all: serde_json::Map<String, Value> = (0..count).map(|i| (i.to_string(), next(i))).collect();
+    all.insert(count.to_string(), json!({"type": "null"}));
+    json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/0"}}, "$defs": all})
+}
+
 /// Changes to a valid request, with the field that is then rejected.
 fn chats() -> Vec<(Value, &'static str)> {
     let part = |part: Value| json!({"messages": [{"role": "user", "content": [part]}]});
@@ -135,6 +153,16 @@ fn chats() -> Vec<(Value, &'static str)> {
         (format(json!({"name": "a b", "schema": {}})), "response_format.json_schema.name"),
         (format(json!({"name": "a", "strict": "yes"})), "response_format.json_schema.strict"),
         (format(json!({"name": "a", "schema": []})), "response_format.json_schema.schema"),
+        (
+            format(json!({"name": "a", "strict": true, "schema": below(i64::MIN)})),
+            "response_format.json_schema.schema",
+        ),
+        (format(json!({"name": "a", "schema": chain(3000)})), "response_format.json_schema.schema"),
+        (tool(json!({"name": "f", "parameters": chain(3000)})), "tools[0].function.parameters"),
+        (
+            tool(json!({"name": "f", "strict": true, "parameters": below(i64::MIN)})),
+            "tools[0].function.parameters",
+        ),
         (json!({"frequency_penalty": 2.1}), "frequency_penalty"),
         (json!({"presence_penalty": "much"}), "presence_penalty"),
         (json!({"logit_bias": [1]}), "logit_bias"),
@@ -197,6 +225,26 @@ fn completions() -> Vec<(Value, &'static str)> {
         (json!({"best_of": 2}), "best_of"),
         (json!({"messages": []}), "messages"),
     ]
+}
+
+/// It overflowed the stack of the compiler's thread, which ends the process.
+#[test]
+fn a_schema_with_bounds_below_64_bits_ends_no_server() {
+    let served = serve("llama-tiny");
+    let plain: Value = serde_json::from_str(
+        r#"{"type": "integer", "minimum": -9223372036854775811, "maximum": -9223372036854775809}"#,
+    )
+    .unwrap();
+    for schema in [plain, below(i64::MIN), below(i64::MIN + 2)] {
+        let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+        served.chat(json!({"messages": user("Hello"), "max_tokens": 2, "response_format": format})).ok();
+    }
+    for (parameters, choice) in [(below(i64::MIN), "required"), (below(i64::MIN), "auto")] {
+        let tools = json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
+        served
+            .chat(json!({"messages": user("Hello"), "max_tokens": 2, "tools": tools, "tool_choice": choice}))
+            .ok();
+    }
 }
 
 #[test]

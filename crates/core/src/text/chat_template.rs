@@ -6,12 +6,13 @@ use std::path::Path;
 
 use jiff::civil::{DateTime, date};
 use minijinja::value::Serde;
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
+use minijinja::{Error, ErrorKind, UndefinedBehavior, Value, context};
 
 use super::message::{Document, Message, MessageRole};
+use super::sandbox::Sandbox;
 use super::thoughts::Thinking;
 use super::tools::{ChatTurn, Speaker};
-use super::{GgufTokenizer, TextError, Tokenizer, jinja, sandbox};
+use super::{GgufTokenizer, TextError, Tokenizer, jinja};
 
 /// Fixed date of [`ChatTemplate::render`], so prompts are reproducible.
 pub const DEFAULT_DATE: DateTime = date(2025, 1, 1).at(12, 0, 0, 0);
@@ -54,7 +55,7 @@ pub(super) const MARKERS: [&str; 17] = [
 /// A compiled chat template and its special tokens.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
-    env: Environment<'static>,
+    env: Sandbox,
     name: String,
     source: String,
     bos: Option<String>,
@@ -72,7 +73,7 @@ impl ChatTemplate {
     /// first user message. Fails if the template writes `bos` or `eos` unconditionally and the model has none.
     pub fn new(name: &str, source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, TextError> {
         let mut env = jinja::environment()?;
-        sandbox::add_template(&mut env, name, jinja::without_generation_tags(source))?;
+        env.add_template(name, jinja::without_generation_tags(source))?;
         let mut template = ChatTemplate {
             env,
             name: name.to_owned(),
@@ -299,7 +300,7 @@ impl ChatTemplate {
             strftime_now,
             ..Value::from_pairs(self.variables.clone())
         };
-        sandbox::render(&self.env, &self.name, variables, bytes)
+        self.env.render(&self.name, variables, bytes)
     }
 
     /// Fails if the template writes BOS, EOS or a turn marker that the tokeniser lacks: the model would read it as letters.
@@ -322,7 +323,7 @@ impl ChatTemplate {
         let missing = [("bos_token", self.bos.is_none()), ("eos_token", self.eos.is_none())];
         for (variable, _) in missing.into_iter().filter(|&(_, missing)| missing) {
             let mut strict = self.clone();
-            strict.env.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+            strict.env.env().set_undefined_behavior(UndefinedBehavior::SemiStrict);
             let renders = |template: &Self| {
                 template.render_as_is(&[hello(MessageRole::User)], true, DEFAULT_DATE).is_ok()
             };

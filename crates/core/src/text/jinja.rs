@@ -3,16 +3,18 @@
 //! `trim_blocks`, `lstrip_blocks`, loop controls.
 
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
-use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value};
+use minijinja::{Error, ErrorKind, Output, State, UndefinedBehavior, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use minijinja_contrib::{filters as contrib, globals};
 
 use super::TextError;
+use super::bounds::{charge, charge_printed, check_method, longest};
 use super::python_json::{JsonStyle, python_float};
-use super::sandbox::{self, Raised};
+use super::sandbox::{Raised, Sandbox};
 
-pub(super) fn environment() -> Result<Environment<'static>, TextError> {
-    let mut env = sandbox::environment(UndefinedBehavior::Lenient)?;
+pub(super) fn environment() -> Result<Sandbox, TextError> {
+    let mut sandbox = Sandbox::new(UndefinedBehavior::Lenient)?;
+    let env = sandbox.env();
     env.set_unknown_method_callback(method);
     env.set_formatter(format);
     env.add_filter("tojson", tojson);
@@ -26,7 +28,10 @@ pub(super) fn environment() -> Result<Environment<'static>, TextError> {
     env.add_filter("int", int);
     env.add_filter("float", float);
     env.add_filter("wordcount", |value: &Value| value.to_string().split_whitespace().count());
-    env.add_filter("center", |text: &str, width: Option<usize>| centred(text, width.unwrap_or(80), ' '));
+    env.add_filter("center", |text: &str, width: Option<usize>| {
+        let width = width.unwrap_or(80);
+        charge(width).map(|()| centred(text, width, ' '))
+    });
     env.add_filter("striptags", contrib::striptags);
     env.add_filter("filesizeformat", contrib::filesizeformat);
     env.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
@@ -40,7 +45,7 @@ pub(super) fn environment() -> Result<Environment<'static>, TextError> {
         matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
     });
     env.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
-    Ok(env)
+    Ok(sandbox)
 }
 
 /// Replaces `{% generation %}`, unknown to minijinja, with a scoped block as in Jinja; white-space control and line numbers are kept.
@@ -72,6 +77,7 @@ fn failed(reason: impl Into<String>) -> Error {
 
 /// Prints floats as Python does.
 fn format(output: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    charge_printed(value)?;
     match (value.kind(), value.is_integer()) {
         (ValueKind::Number, false) => {
             let number = f64::try_from(value.clone())?;
@@ -118,7 +124,7 @@ fn tojson(value: &Value, args: Rest<Value>, options: Kwargs) -> Result<String, E
         [item.to_owned(), ": ".to_owned()]
     });
     JsonStyle { ascii, indent, item, key, sort_keys }
-        .write(value)
+        .write(value, longest())
         .map_err(|error| failed(format!("tojson: {error}")))
 }
 
@@ -187,7 +193,11 @@ fn float(value: &Value, default: Option<Value>) -> Value {
 /// Python methods that minijinja's compatibility layer lacks.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     let known = match value.kind() {
-        ValueKind::String => text_method(value.as_str().unwrap_or_default(), name, args)?,
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            check_method(text, name, args)?;
+            text_method(text, name, args)?
+        }
         ValueKind::Map if name == "copy" => Some(value.clone()),
         ValueKind::Seq if name == "index" => {
             let (of,): (&Value,) = from_args(args)?;

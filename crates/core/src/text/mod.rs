@@ -4,6 +4,7 @@
 //! [`Borders`] converts byte ranges to token ranges. Touches no tensors.
 
 mod borders;
+mod bounds;
 mod chat_template;
 mod count;
 mod encode;
@@ -15,6 +16,7 @@ mod message;
 mod placed;
 mod prompt;
 mod python_json;
+mod rewrite;
 pub mod sandbox;
 mod special_tokens;
 mod stream;
@@ -22,6 +24,7 @@ mod thinking;
 mod thoughts;
 mod token_bytes;
 mod tokenizer;
+mod tokenizer_limits;
 mod tools;
 
 pub use borders::{BorderRule, Borders};

@@ -20,8 +20,9 @@ pub(super) struct JsonStyle {
 }
 
 impl JsonStyle {
-    pub fn write(&self, value: &Value) -> Result<String, serde_json::Error> {
-        let mut output = Vec::new();
+    /// Fails if the text has more than `most` bytes.
+    pub fn write(&self, value: &Value, most: usize) -> Result<String, serde_json::Error> {
+        let mut output = Limited { bytes: Vec::new(), most };
         let mut json = serde_json::Serializer::with_formatter(
             &mut output,
             Lines { style: self, level: 0, filled: false },
@@ -30,7 +31,26 @@ impl JsonStyle {
             false => value.serialize(&mut json)?,
             true => sorted(serde_json::to_value(value)?).serialize(&mut json)?,
         }
-        String::from_utf8(output).map_err(serde::de::Error::custom)
+        String::from_utf8(output.bytes).map_err(serde::de::Error::custom)
+    }
+}
+
+struct Limited {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Write for Limited {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if data.len() > self.most - self.bytes.len() {
+            return Err(io::Error::other(format!("the text has more than {} bytes", self.most)));
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -78,7 +98,10 @@ impl Lines<'_> {
     fn line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
         match &self.style.indent {
             None => Ok(()),
-            Some(indent) => write!(writer, "\n{}", indent.repeat(self.level)),
+            Some(indent) => {
+                writer.write_all(b"\n")?;
+                (0..self.level).try_for_each(|_| writer.write_all(indent.as_bytes()))
+            }
         }
     }
 }

@@ -1,55 +1,127 @@
-//! Bounded rendering of untrusted templates: chat templates, prompt templates and judge templates. Limits steps (fuel) and output size. A
-//! template's own variables are bounded only by the fuel.
+//! Bounded rendering of untrusted templates: chat templates, prompt templates and judge templates. Limits steps (fuel), output, and by
+//! `bounds` each value, the sum of all values, depth and time. A template stands alone: it includes and imports no other.
 
+use std::collections::BTreeMap;
 use std::error::Error as _;
-use std::io::{self, Write};
+use std::thread;
 
+use minijinja::machinery::{CodeGenerator, eval, make_string_output, parse};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
-use super::TextError;
+use super::bounds::{self, Rendering};
+use super::{TextError, rewrite};
 
-/// Maximum steps per rendering. The longest known chat templates need a few thousand for a short conversation.
-const FUEL: u64 = 2_000_000;
+/// Maximum steps per rendering, of which the checks are up to a half. The longest known chat templates need a few thousand for a short
+/// conversation.
+const FUEL: u64 = 4_000_000;
+
+/// Stack of the thread that parses and renders; only what is used takes memory. The engine recurses on tags of up to 2,000 tokens, on 500
+/// blocks, and on values 160 deep.
+const STACK: usize = 64 << 20;
 
 /// Output bytes allowed beyond a multiple of the input.
 const OUTPUT_ALLOWANCE: usize = 1 << 20;
 
-/// transformers' white-space rules, no escaping, limited steps.
-pub fn environment(undefined: UndefinedBehavior) -> Result<Environment<'static>, TextError> {
-    let mut env = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    env.set_syntax(syntax.map_err(|error| template_error("(syntax)", "", &error))?);
-    env.set_auto_escape_callback(|_| AutoEscape::None);
-    env.set_undefined_behavior(undefined);
-    env.set_fuel(Some(FUEL));
-    Ok(env)
+/// Maximum length of a reason in an error: the engine prints operands.
+const LONGEST_REASON: usize = 2000;
+
+/// Templates by name, and what they can call.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    env: Environment<'static>,
+    sources: BTreeMap<String, String>,
 }
 
-/// Compiles `source` as template `name`.
-pub fn add_template(env: &mut Environment<'static>, name: &str, source: String) -> Result<(), TextError> {
-    env.add_template_owned(name.to_owned(), source).map_err(|error| template_error(name, "", &error))
+impl Sandbox {
+    /// transformers' white-space rules, no escaping, limited steps.
+    pub fn new(undefined: UndefinedBehavior) -> Result<Self, TextError> {
+        let mut env = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        env.set_syntax(syntax.map_err(|error| template_error("(syntax)", "", &error))?);
+        env.set_auto_escape_callback(|_| AutoEscape::None);
+        env.set_undefined_behavior(undefined);
+        env.set_fuel(Some(FUEL));
+        env.set_formatter(|output, state, value| {
+            bounds::charge_printed(value)?;
+            minijinja::escape_formatter(output, state, value)
+        });
+        bounds::add(&mut env);
+        Ok(Sandbox { env, sources: BTreeMap::new() })
+    }
+
+    pub(super) fn env(&mut self) -> &mut Environment<'static> {
+        &mut self.env
+    }
+
+    /// Adds `source` as template `name`. Fails if it does not parse, or is too large to.
+    pub fn add_template(&mut self, name: &str, source: String) -> Result<(), TextError> {
+        rewrite::check_source(&source, self.env.syntax()).map_err(|(line, reason)| TextError::Template {
+            name: name.to_owned(),
+            line,
+            reason,
+            raised: false,
+        })?;
+        let parsed = with_stack(|| {
+            let parsed = parse(&source, name, self.env.syntax().clone());
+            parsed.and_then(|stmt| rewrite::statement(&stmt)).map(drop)
+        });
+        parsed.map_err(|error| template_error(name, "", &error))?;
+        self.sources.insert(name.to_owned(), source);
+        Ok(())
+    }
+
+    /// True if a template reads a variable.
+    pub fn reads(&self, name: &str, variable: &str) -> bool {
+        let template = self.sources.get(name).map(|source| self.env.template_from_str(source));
+        template.is_some_and(|template| {
+            template.is_ok_and(|template| template.undeclared_variables(false).contains(variable))
+        })
+    }
+
+    /// Renders template `name`; `input_bytes` is the size of its variables, for the limits.
+    pub fn render(&self, name: &str, context: Value, input_bytes: usize) -> Result<String, TextError> {
+        let source = self.sources.get(name);
+        let unknown = || Error::new(ErrorKind::TemplateNotFound, "it was not added");
+        let source = source.ok_or_else(|| template_error(name, "", &unknown()))?;
+        let limit = input_bytes.saturating_mul(4).saturating_add(OUTPUT_ALLOWANCE);
+        let rendered = with_stack(|| {
+            let _rendering = Rendering::start(input_bytes, limit);
+            self.eval(name, source, context)
+        });
+        let text = rendered.map_err(|error| template_error(name, source, &error))?;
+        match text.len() > limit {
+            true => Err(template_error(name, source, &failed(format!("the output exceeds {limit} bytes")))),
+            false => Ok(text),
+        }
+    }
+
+    fn eval(&self, name: &str, source: &str, context: Value) -> Result<String, Error> {
+        let stmt = rewrite::statement(&parse(source, name, self.env.syntax().clone())?)?;
+        let mut generator = CodeGenerator::new(name, source);
+        generator.compile_stmt(&stmt);
+        let (instructions, blocks) = generator.finish();
+        let mut text = String::new();
+        let mut output = make_string_output(&mut text);
+        eval(&self.env, &instructions, context, &blocks, &mut output, AutoEscape::None)?;
+        drop(output);
+        Ok(text)
+    }
 }
 
-/// Renders template `name`; `input_bytes` is the size of its variables, for the output limit.
-pub fn render(
-    env: &Environment<'static>,
-    name: &str,
-    context: Value,
-    input_bytes: usize,
-) -> Result<String, TextError> {
-    let limit = input_bytes.saturating_mul(4).saturating_add(OUTPUT_ALLOWANCE);
-    let mut output = Bounded { bytes: Vec::new(), limit };
-    let template = env.get_template(name).map_err(|error| template_error(name, "", &error))?;
-    template
-        .render_captured_to(context, &mut output)
-        .map_err(|error| template_error(name, template.source(), &error))?;
-    String::from_utf8(output.bytes).map_err(|error| TextError::Template {
-        name: name.to_owned(),
-        line: None,
-        reason: format!("the output is not UTF-8: {error}"),
-        raised: false,
+/// Runs on a thread of its own; a panic of the engine is an error.
+fn with_stack<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("template".to_owned()).stack_size(STACK);
+        let running = thread
+            .spawn_scoped(scope, work)
+            .map_err(|error| failed(format!("its thread cannot start: {error}")))?;
+        running.join().unwrap_or_else(|_| Err(failed("the template engine panics".to_owned())))
     })
+}
+
+fn failed(reason: String) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason)
 }
 
 /// Converts an engine error with its causes to one line.
@@ -85,6 +157,10 @@ fn template_error(name: &str, source: &str, error: &Error) -> TextError {
             "; take it out of the template (a model folder's chat_template.jinja goes before others)",
         );
     }
+    if let Some((end, _)) = reason.char_indices().nth(LONGEST_REASON) {
+        reason.truncate(end);
+        reason.push('…');
+    }
     TextError::Template { name: name.to_owned(), line: error.line(), reason, raised }
 }
 
@@ -92,22 +168,3 @@ fn template_error(name: &str, source: &str, error: &Error) -> TextError {
 #[derive(Debug, thiserror::Error)]
 #[error("raised")]
 pub(super) struct Raised;
-
-struct Bounded {
-    bytes: Vec<u8>,
-    limit: usize,
-}
-
-impl Write for Bounded {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + data.len() > self.limit {
-            return Err(io::Error::other(format!("the output exceeds {} bytes", self.limit)));
-        }
-        self.bytes.extend_from_slice(data);
-        Ok(data.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}

@@ -14,7 +14,7 @@ use tokenizers::{
 };
 
 use super::token_bytes::{Spelling, TokenBytes};
-use super::{GgufTokenizer, TextError};
+use super::{GgufTokenizer, TextError, tokenizer_limits};
 
 /// A model's tokeniser.
 #[derive(Debug, Clone)]
@@ -59,6 +59,7 @@ impl Tokenizer {
 
     /// Parses a `tokenizer.json`; `name` is used in errors.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Self, TextError> {
+        tokenizer_limits::check(bytes, name)?;
         let inner = Inner::from_bytes(bytes).map_err(|error| TextError::Tokenizer {
             name: name.to_owned(),
             reason: format!("not a usable tokenizer.json: {error}"),
@@ -90,7 +91,10 @@ impl Tokenizer {
             .map_err(|error| TextError::Tokenizer { name: name.to_owned(), reason: error.to_string() })?;
         inner.with_padding(None);
         inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
-        let vocab_size = inner.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
+        let vocabulary = inner.get_vocab(true);
+        let vocab_size = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
+        tokenizer_limits::check_vocabulary(vocab_size, vocabulary.keys())
+            .map_err(|reason| TextError::Tokenizer { name: name.to_owned(), reason })?;
         let longest = Self::longest_of(&inner);
         let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
         Ok(Tokenizer { inner, vocab_size, longest, spelling: Arc::new(Spelling::of(&decoder)) })

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::path::Path;
 
-use minijinja::{Environment, UndefinedBehavior, Value, context};
+use minijinja::{UndefinedBehavior, Value, context};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use palimpsest_core::digest::hex;
-use palimpsest_core::text::{TextError, sandbox};
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::sandbox::Sandbox;
 
 use super::PromptError;
 use crate::benchmarks::Benchmark;
@@ -29,7 +30,7 @@ const MEMORIES: [(&str, &str); 2] = [
 
 #[derive(Debug, Clone)]
 pub struct Templates {
-    env: Environment<'static>,
+    env: Sandbox,
     digest: String,
     files: Vec<&'static str>,
     question_first: bool,
@@ -44,7 +45,7 @@ impl Templates {
             refuse_unknown_files(dir, &files)?;
         }
         // Strict: a misspelt variable in an override is an error.
-        let mut env = sandbox::environment(UndefinedBehavior::Strict)?;
+        let mut env = Sandbox::new(UndefinedBehavior::Strict)?;
         let digest = add(&mut env, Sha256::new(), benchmark.templates, dir)?;
         let (question_first, query_time) = (benchmark.question_first, !benchmark.query_time_if_asked);
         Ok(Templates { env, digest, files, question_first, query_time })
@@ -75,7 +76,7 @@ impl Templates {
 
     /// System message for this form, trimmed; empty if none is sent.
     pub(super) fn system(&self, form: &str) -> Result<String, PromptError> {
-        Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
+        Ok(self.env.render(SYSTEM, context! { form }, 0)?.trim().to_owned())
     }
 
     pub(super) fn question_first(&self) -> bool {
@@ -106,7 +107,7 @@ impl Templates {
         let (date, time) = (written("%Y-%m-%d %H:%M"), written("%Y-%m-%d %H:%M:%S"));
         let render = |number: Value| {
             let context = context! { number, date => &date, time => &time, turns => &turns };
-            sandbox::render(&self.env, name, context, bytes)
+            self.env.render(name, context, bytes)
         };
         let failed =
             |reason| TextError::Template { name: name.to_owned(), line: None, reason, raised: false };
@@ -156,13 +157,13 @@ impl Templates {
         date: Option<&str>,
     ) -> Result<String, PromptError> {
         let bytes = history.len() + query.len();
-        Ok(sandbox::render(&self.env, self.file(form)?, context! { history, query, date }, bytes)?)
+        Ok(self.env.render(self.file(form)?, context! { history, query, date }, bytes)?)
     }
 }
 
 /// Adds templates, each overridden by a file of `dir`; returns the digest of all.
 fn add(
-    env: &mut Environment<'static>,
+    env: &mut Sandbox,
     mut hasher: Sha256,
     templates: &[(&'static str, &str)],
     dir: Option<&Path>,
@@ -178,7 +179,7 @@ fn add(
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
-        sandbox::add_template(env, name, source)?;
+        env.add_template(name, source)?;
     }
     Ok(hex(&hasher.finalize()))
 }

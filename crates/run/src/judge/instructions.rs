@@ -4,14 +4,14 @@
 use std::borrow::Cow;
 
 use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior, context};
+use minijinja::{UndefinedBehavior, context};
 
 use super::{Exchange, JudgeError};
 use crate::runs::plan::PlannedCase;
 use crate::runs::rows::RubricRow;
 use crate::runs::setup::WrongUsage;
 use palimpsest_core::digest::sha256;
-use palimpsest_core::text::sandbox;
+use palimpsest_core::text::sandbox::Sandbox;
 use palimpsest_data::benchmarks::{Benchmark, JudgeUnit, References, Rubric, VerdictKind};
 use palimpsest_data::ground::words::folded;
 use palimpsest_data::prompt::JUDGE_FILE;
@@ -155,17 +155,14 @@ impl Instructions {
 
     /// False if the template ignores `reasons`.
     pub fn says_where_reasons_stand(&self) -> Result<bool, JudgeError> {
-        let environment = self.compiled()?;
-        let template = environment.get_template(JUDGE_FILE);
-        Ok(template.is_ok_and(|template| template.undeclared_variables(false).contains("reasons")))
+        Ok(self.compiled()?.reads(JUDGE_FILE, "reasons"))
     }
 
-    fn compiled(&self) -> Result<Environment<'static>, JudgeError> {
+    fn compiled(&self) -> Result<Sandbox, JudgeError> {
         let failed = |error| JudgeError::Template(format!("{error}"));
-        let mut environment = sandbox::environment(UndefinedBehavior::Strict).map_err(failed)?;
-        let template = self.template.clone().into_owned();
-        sandbox::add_template(&mut environment, JUDGE_FILE, template).map_err(failed)?;
-        Ok(environment)
+        let mut sandbox = Sandbox::new(UndefinedBehavior::Strict).map_err(failed)?;
+        sandbox.add_template(JUDGE_FILE, self.template.clone().into_owned()).map_err(failed)?;
+        Ok(sandbox)
     }
 
     pub fn prompt(&self, case: &PlannedCase, exchanges: &[Exchange]) -> Result<String, JudgeError> {
@@ -193,7 +190,7 @@ impl Instructions {
             probe.query.len() + answer.as_deref().map_or(0, str::len) + notes
         };
         let bytes = notes + exchanges.iter().map(of_exchange).sum::<usize>();
-        sandbox::render(&self.compiled()?, JUDGE_FILE, context, bytes).map_err(|error| {
+        self.compiled()?.render(JUDGE_FILE, context, bytes).map_err(|error| {
             let notes = case.judge.keys().map(String::as_str);
             let known: Vec<&str> = ["probes", "labels", "reasons"].into_iter().chain(notes).collect();
             JudgeError::Template(format!(

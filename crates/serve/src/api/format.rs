@@ -13,6 +13,7 @@ use serde_json::{Map, Number, Value, json};
 use super::error::ApiError;
 use super::json::text;
 use super::model::ServedModel;
+use super::schema_limits;
 use palimpsest_core::engine::{ConstraintError, Starts};
 
 const SCHEMA: &str = "response_format.json_schema.schema";
@@ -69,7 +70,7 @@ impl Format {
             (FormatKind::JsonSchema, None) => Err(ApiError::missing(at)),
             (FormatKind::JsonSchema, Some(JsonSchema { schema, strict, .. })) => {
                 let schema = schema.map_or_else(|| json!({"type": "object"}), Value::Object);
-                let fault = fault(&schema).filter(|_| strict);
+                let fault = fault(&schema, strict);
                 fault.map_or(Ok(Format::Schema { schema, strict }), |fault| Err(ApiError::at(SCHEMA, fault)))
             }
             (FormatKind::Text | FormatKind::JsonObject, Some(_)) => Err(ApiError::unknown(at)),
@@ -148,9 +149,20 @@ const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveM
 
 const MOST_COPIED: usize = 1 << 20;
 
-/// First number in bounds or constants that would change, if any.
-pub fn fault(schema: &Value) -> Option<String> {
-    places(schema).into_iter().find_map(|place| {
+/// What cannot be enforced: a limit that is exceeded or, if `strict`, the first number in bounds or constants that would change.
+pub fn fault(schema: &Value, strict: bool) -> Option<String> {
+    let places = places(schema);
+    let reference = |place: &String| schema.pointer(place)?.get("$ref")?.as_str();
+    let targets: BTreeSet<String> = places
+        .iter()
+        .filter_map(reference)
+        .flat_map(|of| target(schema, of).or_else(|| literal(schema, of)))
+        .collect();
+    let exceeded = schema_limits::exceeded(schema, &targets);
+    if exceeded.is_some() || !strict {
+        return exceeded;
+    }
+    places.into_iter().find_map(|place| {
         let (key, number) = lost(schema.pointer(&place)?)?;
         let place = if place.is_empty() { "/" } else { &place };
         Some(format!(
@@ -222,7 +234,9 @@ fn places(root: &Value) -> Vec<String> {
         };
         for (key, value) in schema {
             match (key.as_str(), value) {
-                ("$ref", Value::String(reference)) => next.extend(target(root, reference)),
+                ("$ref", Value::String(reference)) => {
+                    next.extend(target(root, reference).or_else(|| literal(root, reference)));
+                }
                 (key, Value::Object(named)) if NAMED.contains(&key) => {
                     next.extend(named.keys().map(|name| format!("{place}/{key}/{}", escaped(name))));
                 }
@@ -238,7 +252,7 @@ fn places(root: &Value) -> Vec<String> {
     places
 }
 
-fn escaped(segment: &str) -> String {
+pub fn escaped(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
 }
 
@@ -248,6 +262,20 @@ fn target(root: &Value, reference: &str) -> Option<String> {
     let fragment = own.unwrap_or(reference).strip_prefix('#')?;
     let pointer = percent_decode_str(fragment).decode_utf8().ok()?.into_owned();
     root.pointer(&pointer).map(|_| pointer)
+}
+
+/// JSON pointer of what llguidance takes a reference for that is left as it is.
+fn literal(root: &Value, reference: &str) -> Option<String> {
+    let (mut pointer, mut at) = (String::new(), root);
+    for segment in reference.strip_prefix("#/")?.split('/') {
+        pointer += "/";
+        pointer += &match at {
+            Value::Array(_) => segment.parse::<usize>().ok()?.to_string(),
+            _ => escaped(segment),
+        };
+        at = root.pointer(&pointer)?;
+    }
+    Some(pointer)
 }
 
 /// First keyword of a schema with a number that would change.
@@ -328,9 +356,14 @@ mod tests {
             });
             assert_eq!(found(&schema), Some(json!({"const": value})), "{reference}");
         }
-        // The decoded pointer finds nothing, the raw name does.
-        let raw = json!({"$defs": {"a%20b": {"const": 1}}, "properties": {"p": {"$ref": "#/$defs/a%20b"}}});
-        assert_eq!(found(&raw), Some(json!({"const": 1})));
+        // The decoded pointer finds nothing, the raw name does; below -2^63 the compiler would not return.
+        let bounds: Value =
+            serde_json::from_str("{\"minimum\": -9223372036854775811, \"type\": \"integer\"}").unwrap();
+        for reference in ["#/x/a%20b", "#/y/01"] {
+            let raw =
+                json!({"x": {"a%20b": bounds}, "y": [1, bounds], "properties": {"p": {"$ref": reference}}});
+            assert_eq!(found(&raw), Some(json!({"type": "integer"})), "{reference}");
+        }
         for reference in ["#/$defs/none", "#/$defs/x~1z", "other.json#/$defs/x", "#anchor", "#/$defs/%FF"] {
             let schema = json!({"$defs": definitions, "properties": {"p": {"$ref": reference}}});
             assert_eq!(prepared(schema.clone()), schema, "{reference}");
@@ -386,7 +419,7 @@ mod tests {
         ] {
             let inner = json!({"type": "integer", key: number(text)});
             let schema = json!({"properties": {"a/b": {"items": inner}}});
-            let told = fault(&schema);
+            let told = fault(&schema, true);
             assert_eq!(told.is_none(), is_kept, "{key} {text}");
             assert!(told.is_none_or(|told| told.contains("`/properties/a~1b/items`") && told.contains(key)));
             let left = &prepared(schema.clone())["properties"]["a/b"]["items"];

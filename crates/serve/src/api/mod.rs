@@ -50,6 +50,7 @@ mod pieces;
 mod prompt;
 mod prompts;
 mod resident;
+mod schema_limits;
 mod score;
 mod sent;
 mod tokens;

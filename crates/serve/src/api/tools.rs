@@ -89,8 +89,8 @@ impl ToolRequest {
             let message = "two functions have this name; names are unique";
             return Err(ApiError::field(format!("tools[{i}].function.name"), message));
         }
-        for (i, tool) in tools.iter().enumerate().filter(|(_, tool)| tool.strict) {
-            if let Some(fault) = fault(&tool.parameters.clone().into()) {
+        for (i, tool) in tools.iter().enumerate() {
+            if let Some(fault) = fault(&tool.parameters.clone().into(), tool.strict) {
                 return Err(ApiError::at(format!("tools[{i}].function.parameters"), fault));
             }
         }

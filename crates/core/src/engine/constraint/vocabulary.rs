@@ -18,8 +18,9 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// Maximum concurrent compilations. One that timed out counts until it ends.
 const MOST_AT_ONCE: usize = 4;
 
-/// Stack size of a compile thread; schemas nest.
-const STACK: usize = 32 << 20;
+/// Stack size of a compile thread; only what is used takes memory. A schema takes some 5 KB a level, and at most 2,000 levels with the
+/// targets of its references (`schema_limits` of the server).
+const STACK: usize = 256 << 20;
 
 /// Maximum grammar size in bytes, schemas included.
 const LONGEST_TEXT: usize = 1 << 20;

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
 use candle_core::{DType, Device, Tensor};
-use memmap2::Mmap;
 
 use super::blocks::BlocksError;
-use super::map;
+use super::mapped::{Mapped, map};
 
 pub mod block;
 pub mod header;
@@ -48,7 +47,7 @@ impl GgufError {
 #[derive(Debug)]
 struct SplitFile {
     path: PathBuf,
-    bytes: Mmap,
+    bytes: Mapped,
 }
 
 #[derive(Debug)]

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
-use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, TensorView};
 
 use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
-use super::map;
+use super::mapped::{Mapped, map};
 pub use super::weight_files::INDEX_FILE;
 use super::weight_files::{SafetensorsError, WeightFiles};
 
@@ -22,7 +21,7 @@ const LENGTH_BYTES: usize = 8;
 #[derive(Debug)]
 struct Shard {
     path: PathBuf,
-    bytes: Mmap,
+    bytes: Mapped,
     data_start: usize,
 }
 

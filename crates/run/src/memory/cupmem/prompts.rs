@@ -6,10 +6,10 @@
 
 use std::sync::LazyLock;
 
+use minijinja::UndefinedBehavior;
 use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior};
 use palimpsest_core::digest::sha256;
-use palimpsest_core::text::sandbox;
+use palimpsest_core::text::sandbox::Sandbox;
 use serde_json::{Map, Value, json};
 
 use super::schema::LISTING;
@@ -37,15 +37,15 @@ const FILES: [(Step, &str); 13] = [
 
 const REPLY: &str = "\n\nReply with one JSON object and nothing else. It follows this JSON schema:\n";
 
-static TEMPLATES: LazyLock<Result<Environment<'static>, String>> = LazyLock::new(|| {
+static TEMPLATES: LazyLock<Result<Sandbox, String>> = LazyLock::new(|| {
     // Strict: an undefined variable is an error.
-    let mut env = sandbox::environment(UndefinedBehavior::Strict).map_err(|error| error.to_string())?;
+    let mut env = Sandbox::new(UndefinedBehavior::Strict).map_err(|error| error.to_string())?;
     for (step, source) in FILES {
         let (instructions, data) = source
             .split_once(BORDER)
             .ok_or_else(|| format!("the template of {step} has no part for data"))?;
         for (part, source) in [("instructions", instructions), ("data", data)] {
-            sandbox::add_template(&mut env, &format!("{step}.{part}"), source.to_owned())
+            env.add_template(&format!("{step}.{part}"), source.to_owned())
                 .map_err(|error| error.to_string())?;
         }
     }
@@ -78,7 +78,7 @@ fn render(step: Step, part: &str, values: &Value) -> Result<String, String> {
     let env = TEMPLATES.as_ref().map_err(Clone::clone)?;
     let bytes = values.to_string().len();
     let values = minijinja::Value::from(Serde(values));
-    let text = sandbox::render(env, &format!("{step}.{part}"), values, bytes);
+    let text = env.render(&format!("{step}.{part}"), values, bytes);
     text.map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
 }
 

@@ -1,0 +1,81 @@
+//! Limits of JSON schemas: what the compiler of grammars could not prepare in its time and stack is refused before it gets there.
+//!
+//! The compiler recurses through subschemas and, once each, through the targets of references; it compares the options of `oneOf`, and
+//! patterns of names, pair by pair.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Maximum values in a schema, each name, number, list and object counted.
+const MOST_VALUES: usize = 100_000;
+
+/// Maximum depth, with the depths of all targets of references, which can lead one into the next.
+const MOST_LEVELS: usize = 2000;
+
+/// Maximum subschemas of one `allOf` or `oneOf`.
+const MOST_COMBINED: usize = 500;
+
+/// Maximum patterns of one `patternProperties`.
+const MOST_PATTERNS: usize = 64;
+
+/// Maximum bytes of a `pattern`.
+const LONGEST_PATTERN: usize = 8192;
+
+/// The first limit that a schema exceeds, if any. `targets`: pointers of its references' targets, each once.
+pub fn exceeded(schema: &Value, targets: &BTreeSet<String>) -> Option<String> {
+    let (mut values, mut next) = (0, vec![(schema, String::new())]);
+    while let Some((value, place)) = next.pop() {
+        values += 1;
+        let below = |key: &str| format!("{place}/{}", super::format::escaped(key));
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    let most = match (key.as_str(), value) {
+                        ("allOf" | "oneOf", Value::Array(list)) if list.len() > MOST_COMBINED => {
+                            Some(format!("{} subschemas, and at most {MOST_COMBINED}", list.len()))
+                        }
+                        ("patternProperties", Value::Object(named)) if named.len() > MOST_PATTERNS => {
+                            Some(format!("{} patterns, and at most {MOST_PATTERNS}", named.len()))
+                        }
+                        ("pattern", Value::String(pattern)) if pattern.len() > LONGEST_PATTERN => {
+                            Some(format!("{} bytes, and at most {LONGEST_PATTERN}", pattern.len()))
+                        }
+                        _ => None,
+                    };
+                    if let Some(most) = most {
+                        return Some(format!("has at `{}` {most} can be enforced", below(key)));
+                    }
+                    next.push((value, below(key)));
+                }
+            }
+            Value::Array(list) => {
+                next.extend(list.iter().enumerate().map(|(i, value)| (value, format!("{place}/{i}"))));
+            }
+            _ => {}
+        }
+    }
+    if values > MOST_VALUES {
+        return Some(format!("has {values} values, and at most {MOST_VALUES} can be enforced"));
+    }
+    let referred = targets.iter().filter_map(|target| schema.pointer(target));
+    let levels = std::iter::once(schema).chain(referred).map(depth).sum::<usize>();
+    (levels > MOST_LEVELS).then(|| {
+        format!(
+            "is {levels} levels deep with the targets of its references, and at most {MOST_LEVELS} can be enforced"
+        )
+    })
+}
+
+/// Levels of lists and objects; a request's JSON has at most 128.
+fn depth(value: &Value) -> usize {
+    let deepest = match value {
+        Value::Object(fields) => fields.values().map(depth).max(),
+        Value::Array(list) => list.iter().map(depth).max(),
+        _ => return 0,
+    };
+    deepest.unwrap_or(0) + 1
+}
+
+#[cfg(test)]
+mod tests;
