@@ -172,8 +172,8 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), rows.len());
 
         // 3. Rows that predict the values: with a single differing token, the prompt's last row.
-        let name = measures_file(Measure::Contrast, AnswerKey::of_store(&store));
-        let measures = SessionMeasures::open(&dir, &name).unwrap();
+        let file = measures_file(Measure::Contrast, AnswerKey::of_store(&store));
+        let measures = SessionMeasures::open(&dir, &file).unwrap();
         assert_eq!(
             (measures.spans.len(), &measures.rows[..]),
             (5, &["query".to_owned(), "answer".to_owned()][..])

@@ -274,8 +274,8 @@ pub(super) fn write(dir: &Path, made: Made) {
                 if is_update {
                     let store = store(&case, item, factors);
                     store.save(&dir.join(&file)).unwrap();
-                    let path = dir.join(measures_file(Measure::Contrast, AnswerKey::of(&case, "value", "")));
-                    measures(item).save(&path, &store, Measure::Contrast).unwrap();
+                    let name = measures_file(Measure::Contrast, AnswerKey::of(&case, "value", ""));
+                    measures(item).save(dir, &name, &store, Measure::Contrast).unwrap();
                     effects.extend(causes(&case, item));
                     verdicts.push(serde_json::to_value(VerdictRow {
                         case: case.clone(),
