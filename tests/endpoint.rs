@@ -384,7 +384,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false)
             .unwrap_err()
             .to_string();
-    assert!(error.contains("401") && error.contains("goes on"), "{error}");
+    assert!(error.contains("401") && error.contains("resumes"), "{error}");
     assert_eq!(store.answers().len(), 3);
 
     let back = serve((0..6).map(|i| ok(&format!("answer {i}"), "stop")).collect());

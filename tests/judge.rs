@@ -415,7 +415,7 @@ fn a_judge_that_is_gone_ends_the_job_and_leaves_no_rows() {
     let (_root, dir) = finished(5);
     let mut store = RunStore::open(&dir).unwrap();
     let error = by_reply(&mut store, vec![Err("refused".to_owned()); 3]).unwrap_err().to_string();
-    assert!(error.contains("refused") && error.contains("goes on"), "{error}");
+    assert!(error.contains("refused") && error.contains("resumes"), "{error}");
     assert!(store.verdicts().is_empty());
 }
 

@@ -471,7 +471,7 @@ fn a_command_writes_the_file_and_refuses_what_nobody_meant() {
     assert!(std::fs::read_to_string(&out).unwrap().contains("id=\"embedded\""));
     let done = palimpsest(names.iter().chain(&["--label", "carried"]));
     assert_eq!(done.code, Some(1));
-    assert!(done.err.contains("none of 6 answers is meant"), "{}", done.err);
+    assert!(done.err.contains("none of 6 answers matches"), "{}", done.err);
     let done = palimpsest(["view", root.path().join("nowhere").to_str().unwrap()]);
     assert!(done.code == Some(1) && done.err.contains("holds no run"), "{}", done.err);
 }

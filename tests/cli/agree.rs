@@ -481,7 +481,7 @@ fn a_sheet_is_of_one_condition_and_names_it() {
     );
     let refused = score(&["--condition", "plain"]);
     assert!(
-        refused.code == Some(2) && refused.err.contains("of the condition knockout-query-old"),
+        refused.code == Some(2) && refused.err.contains("has condition knockout-query-old"),
         "{}",
         refused.err
     );

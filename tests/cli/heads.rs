@@ -52,7 +52,7 @@ fn heads_are_scored_and_the_same_again_with_the_same_seed() {
         assert!(scores.qr.iter().flatten().any(|x| *x != 0.0));
         // A random model answers nothing.
         assert_eq!((scores.answered, &scores.retrieval), (0, &None));
-        assert!(done.out.contains("no needle was answered"), "{}", done.out);
+        assert!(done.out.contains("answered no needle"), "{}", done.out);
         assert!(scores.needles.iter().all(|row| row.prompt_tokens <= 4996 && row.prompt_tokens > 2000));
         assert_ne!(scores.needles[0].session, scores.needles[1].session);
         let rows = column(&csv, &[("layer", &layers[0].to_string())], "qr");

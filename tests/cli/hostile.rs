@@ -29,7 +29,7 @@ fn shards(root: &Path) -> [PathBuf; 2] {
 
 /// Runs the commands that write into a run folder, or read one; each has to end within a minute. Returns their outputs.
 fn all_commands(dir: &Path, other: &Path) -> Vec<(&'static str, Ended)> {
-    let merged = dir.with_file_name("merged");
+    let (merged, page) = (dir.with_file_name("merged"), dir.with_file_name("page.html"));
     let judge = format!("local:{}", model().display());
     let commands: [(&str, Vec<&str>); 8] = [
         ("merge", vec![shown(&merged), shown(dir), shown(other)]),
@@ -39,7 +39,7 @@ fn all_commands(dir: &Path, other: &Path) -> Vec<(&'static str, Ended)> {
         ("lens", vec![shown(dir)]),
         ("table", vec![shown(dir)]),
         ("figures", vec![shown(dir)]),
-        ("view", vec![shown(dir), "--html", shown(&merged)]),
+        ("view", vec![shown(dir), "--html", shown(&page)]),
     ];
     let mut all = Vec::new();
     for (name, args) in commands {
@@ -123,7 +123,7 @@ fn a_refused_merge_changes_no_shard() {
     let torn = [std::fs::read(&answers).unwrap(), b"{\"case\": ".to_vec()].concat();
     std::fs::write(&answers, torn).unwrap();
     std::fs::write(dir.join("attention/.tmp1"), "unfinished").unwrap();
-    std::fs::write(other.join("why.jsonl"), "{\"label\": 3}\n").unwrap();
+    std::fs::write(other.join("why.jsonl"), "{\"label\": 3}\n{\"label\": 3}\n").unwrap();
     let before = [files(&dir), files(&other)];
     let merged = palimpsest(["merge", shown(&root.path().join("merged")), shown(&dir), shown(&other)]);
     assert_eq!(merged.code, Some(1), "{}", merged.out);

@@ -59,7 +59,8 @@ fn causes_are_announced_as_the_tokens_that_they_take() {
             numbers.captures_iter(&err).map(|found| found[1].replace(',', "").parse::<usize>().unwrap());
         found.sum()
     };
-    let announced = sum(r"([\d,]+) tokens of histories") + sum(r"and ([\d,]+) of questions and answers");
+    let announced =
+        sum(r"([\d,]+) tokens of histories") + sum(r"and ([\d,]+) tokens of questions and answers");
     assert!(announced > 0, "{err}");
     assert_eq!(announced, sum(r"(?m)^[a-z ]+: (\d+) tokens in [\d.]+ s$"), "{err}");
     let again = done(ended(causes("llama-tiny", &dir, &["--controls", "5"]))).err;
@@ -100,7 +101,7 @@ fn commands_that_read_runs_count_them() {
     let dir = root.path().join("run");
     done(ended(run_of("llama-tiny", &dir, &["--sessions", "4"])));
     for (name, line) in [
-        ("table", "reading runs 0/1 (0%, "),
+        ("table", "reading runs 1/1 (100%, "),
         ("lens", "reading attention 1/"),
         ("figures", "writing figures 1/"),
     ] {

@@ -77,7 +77,7 @@ fn a_run_stopped_by_ctrl_c_says_how_to_go_on_and_does() {
     let answers = dir.join("answers.jsonl");
     let stopped = interrupt(run_command(&dir, &["--limit", "3"]), || lines(&answers) >= 1, signal("-INT"));
     assert_eq!(stopped.code, Some(130), "{}", stopped.err);
-    assert!(stopped.out.starts_with("stopped; "), "{}", stopped.out);
+    assert!(stopped.out.contains("\nstopped; "), "{}", stopped.out);
     let resumed = run(&dir, &["--limit", "3"]);
     assert_eq!(resumed.code, Some(0), "{}", resumed.err);
     assert!(!resumed.out.contains("(0 from before"), "{}", resumed.out);

@@ -205,10 +205,9 @@ fn one_output_has_one_interval_of_a_number_by_either_method() {
     assert_ne!(general, of_paper);
     let how = |json: &Value| json["rows"][0]["table"]["intervals"].as_str().unwrap().to_owned();
     assert_eq!((how(&adjusted), how(&paper)), ("adjusted".to_owned(), "paper".to_owned()));
-    for (more, said) in [
-        (&[][..], "Student's t over questions within each relation"),
-        (&["--intervals", "paper"], "percentile bootstrap"),
-    ] {
+    for (more, said) in
+        [(&[][..], "t (questions within each relation)"), (&["--intervals", "paper"], "percentile bootstrap")]
+    {
         let text = done(palimpsest([&["table", shown(&dir)], more].concat())).out;
         assert!(text.contains(said), "{said}: {text}");
         assert!(more.is_empty() || !text.contains("Wilson"), "{text}");

@@ -238,16 +238,38 @@ pub(super) fn add(env: &mut Environment<'static>) {
         "sum",
         |state: &State, values: Value, attribute: Option<&str>, start: Option<Value>, kwargs: Kwargs| {
             let given = start.clone().or(kwargs.get::<Option<Value>>("start")?);
-            if given.is_some_and(|start| !start.is_number()) {
-                return Err(failed("sum: `start` is no number; use `join` for texts"));
+            match given {
+                Some(start) if start.kind() == ValueKind::Seq => joined_lists(start, &values, attribute),
+                Some(start) if !start.is_number() => {
+                    Err(failed("sum: `start` is neither a number nor a list; use `join` for texts"))
+                }
+                _ => filters::sum(state, values, attribute, start, kwargs),
             }
-            filters::sum(state, values, attribute, start, kwargs)
         },
     );
     env.add_filter("trim", |value: StringInput<'_>, chars: Option<std::borrow::Cow<'_, str>>| {
         check_stripped(chars.as_deref())?;
         Ok(filters::trim(value, chars))
     });
+}
+
+/// `sum` of lists. The engine's own nests a view in a view for each.
+fn joined_lists(start: Value, lists: &Value, attribute: Option<&str>) -> Result<Value, Error> {
+    let mut joined: Vec<Value> = start.try_iter()?.collect();
+    let most = longest() / ENTRY;
+    for list in lists.try_iter()? {
+        let list = attribute.map_or(Ok(list.clone()), |name| list.get_attr(name))?;
+        if !matches!(list.kind(), ValueKind::Seq | ValueKind::Iterable) {
+            return Err(failed(format!("sum: {} cannot be added to a list", list.kind())));
+        }
+        let before = joined.len();
+        joined.extend(list.try_iter()?.take(most.saturating_add(1)));
+        charge((joined.len() - before).saturating_mul(ENTRY))?;
+        if joined.len() > most {
+            return Err(failed(format!("it makes a list of more than {most} entries")));
+        }
+    }
+    Ok(Value::from(joined))
 }
 
 fn charge_entries(count: usize, fill: Option<&Value>) -> Result<(), Error> {

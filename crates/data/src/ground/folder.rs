@@ -205,8 +205,8 @@ mod tests {
         assert!(entries(&dir, "attention").is_err());
         assert!(folders(&dir, ".").is_err());
         // A replaced link is replaced itself.
-        write(&dir, "rows.jsonl", b"new").unwrap();
-        assert_eq!(read(&dir, "rows.jsonl").unwrap().unwrap(), b"new");
+        write(&dir, "rows.jsonl", b"fresh").unwrap();
+        assert_eq!(read(&dir, "rows.jsonl").unwrap().unwrap(), b"fresh");
         assert_eq!(std::fs::read(&precious).unwrap(), b"kept");
         assert_eq!(read(&dir, "none/at/all").unwrap(), None);
     }

@@ -16,3 +16,12 @@ pub(super) fn check_sha256(file: &str, from: &str, expected: &str, found: &str) 
     );
     Ok(())
 }
+
+pub(super) fn not_created(path: &Path) -> impl Fn() -> String {
+    move || {
+        format!(
+            "cannot create {} in the model home; name a folder that you can write to in PALIMPSEST_HOME",
+            path.display()
+        )
+    }
+}

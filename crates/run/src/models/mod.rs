@@ -16,7 +16,6 @@
 //!
 //! A folder under `models/` appears by rename, complete and verified, or not at all.
 
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -36,6 +35,7 @@ mod error;
 pub mod extend;
 mod hub;
 pub mod info;
+mod lock;
 pub mod manifest;
 mod pip;
 
@@ -43,8 +43,9 @@ pub use args::{DeviceArgs, DtypeArgs, ModelArgs, Weights};
 pub use counter::TokenCounter;
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
-use error::{cannot, check_sha256};
+use error::{cannot, check_sha256, not_created};
 use hub::{Ask, Hub, HubId, Part};
+use lock::lock;
 
 const RECORD_FILE: &str = ".ok.json";
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
@@ -451,33 +452,8 @@ fn named(manifest: &Manifest, kind: ModelKind) -> ModelFiles {
 }
 
 /// Context of an I/O error in the model home.
-fn not_created(path: &Path) -> impl Fn() -> String {
-    move || {
-        format!(
-            "cannot create {} in the model home; name a folder that you can write to in PALIMPSEST_HOME",
-            path.display()
-        )
-    }
-}
-
 fn create_dir(path: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(path).with_context(not_created(path))
-}
-
-/// Locks a model, waiting with a message. The OS releases the lock when the file closes. The file is never removed, since two processes
-/// could then lock two files.
-fn lock(path: &Path, name: &str) -> anyhow::Result<File> {
-    let file = File::options().create(true).truncate(false).write(true).open(path);
-    let file = file.with_context(not_created(path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            crate::progress::note(format!("waiting for another process that is fetching {name}"));
-            file.lock().with_context(cannot("lock", path))?;
-        }
-        Err(TryLockError::Error(error)) => return Err(error).with_context(cannot("lock", path)),
-    }
-    Ok(file)
 }
 
 fn staging_in(partial: &Path) -> anyhow::Result<tempfile::TempDir> {

@@ -51,6 +51,8 @@ mod prompt;
 mod prompts;
 mod resident;
 mod schema_limits;
+#[cfg(test)]
+mod schema_tests;
 mod score;
 mod sent;
 mod tokens;

@@ -76,6 +76,3 @@ fn depth(value: &Value) -> usize {
     };
     deepest.unwrap_or(0) + 1
 }
-
-#[cfg(test)]
-mod tests;

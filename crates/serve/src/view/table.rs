@@ -242,9 +242,7 @@ impl<'a> Columns<'a> {
         self.texts(["case", "case", "The case's id"], |row| Some(&row.case.case));
         let names = ["type", "type", "The label that the benchmark's cases are split by"];
         self.words(names, |row| row.case.labels.get(row.folder.benchmark.split));
-        self.words(["probe", "id", "The question's id, `probe` in files"], |row| {
-            Some(&row.probe.id)
-        });
+        self.words(["probe", "id", "The question's id, `probe` in files"], |row| Some(&row.probe.id));
         if self.rows.iter().any(|row| row.dimension() != row.probe.id) {
             let names = ["dimension", "group", "The group that the question is counted in"];
             self.words(names, |row| Some(row.dimension()));

@@ -353,6 +353,6 @@ mod tests {
         assert_eq!(DISTANCES.map(carried), [Some(0.25), None, Some(0.75), None, None]);
         assert_eq!(found.mean("old", SessionEffects::carried_between).unwrap().value, Some(0.0));
         let said = largest(&found, ("old", "session")).unwrap();
-        assert!(said.contains("held most by session[6] of case 0 (0.750 nats of session[2])"), "{said}");
+        assert!(said.contains("session[6] of case 0 (0.750 nats of session[2])"), "{said}");
     }
 }

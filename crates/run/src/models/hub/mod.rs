@@ -20,6 +20,7 @@ mod id;
 
 use super::digest::Digests;
 use super::error::{cannot, check_sha256};
+use super::lock::lock;
 use crate::models::manifest::HubSource;
 use crate::progress;
 use client::{Bar, Client, Listed, Listing, variable};
@@ -189,7 +190,7 @@ impl Fetch<'_> {
         std::fs::create_dir_all(&locks).with_context(|| {
             format!("cannot create {}; name a folder that you can write to in HF_HOME", locks.display())
         })?;
-        let _lock = super::lock(&locks.join(format!("{}.palimpsest.lock", folder_name(repo))), repo)?;
+        let _lock = lock(&locks.join(format!("{}.palimpsest.lock", folder_name(repo))), repo)?;
 
         let pinned = hub.client.repository(repo, &listing.commit, &hub.cache)?;
         let mut whole = self.whole(&wanted)?;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::{Map, Value, json};
 
-use super::super::format::{Format, fault};
+use super::format::{Format, fault};
 
 /// Refused for its limits, or compiled; a schema that ends the process fails every test.
 fn compiled(schema: &Value, strict: bool) -> Result<(), String> {
