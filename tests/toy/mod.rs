@@ -207,7 +207,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         ]
     );
     let page = synthetic_run::page(&study, figures.clone());
-    for part in ["Logbook", "mean over the 4 questions", " of 2, n = "] {
+    for part in ["Logbook", "mean over 4 questions", " of 2, n = "] {
         assert!(page.contains(part), "{part} is not on the page");
     }
     if let Ok(kept) = std::env::var("PALIMPSEST_KEEP_TOY") {

@@ -13,7 +13,7 @@ use serde_json::{Map, Number, Value, json};
 use super::error::ApiError;
 use super::json::text;
 use super::model::ServedModel;
-use super::schema_limits;
+use super::schema_limits::{self, escaped};
 use palimpsest_core::engine::{ConstraintError, Starts};
 
 const SCHEMA: &str = "response_format.json_schema.schema";
@@ -250,10 +250,6 @@ fn places(root: &Value) -> Vec<String> {
         places.push(place);
     }
     places
-}
-
-pub fn escaped(segment: &str) -> String {
-    segment.replace('~', "~0").replace('/', "~1")
 }
 
 /// JSON pointer of a local reference's target, if it exists.

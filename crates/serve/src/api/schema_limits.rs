@@ -22,12 +22,17 @@ const MOST_PATTERNS: usize = 64;
 /// Maximum bytes of a `pattern`.
 const LONGEST_PATTERN: usize = 8192;
 
+/// A name as a segment of a JSON pointer.
+pub fn escaped(segment: &str) -> String {
+    segment.replace('~', "~0").replace('/', "~1")
+}
+
 /// The first limit that a schema exceeds, if any. `targets`: pointers of its references' targets, each once.
 pub fn exceeded(schema: &Value, targets: &BTreeSet<String>) -> Option<String> {
     let (mut values, mut next) = (0, vec![(schema, String::new())]);
     while let Some((value, place)) = next.pop() {
         values += 1;
-        let below = |key: &str| format!("{place}/{}", super::format::escaped(key));
+        let below = |key: &str| format!("{place}/{}", escaped(key));
         match value {
             Value::Object(fields) => {
                 for (key, value) in fields {
