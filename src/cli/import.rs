@@ -65,5 +65,5 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         said += &format!("; {failed} failed calls, which count as errors");
     }
     let out = out.display();
-    super::say(format_args!("{out}: {said}; judge them with `palimpsest judge {out}`"))
+    super::say(format_args!("{out}: {said}; judge them with `palimpsest judge {out} --judge JUDGE`"))
 }

@@ -15,6 +15,7 @@ use palimpsest_analysis::dose::words::recency;
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::numbers::quantile;
 use palimpsest_data::ground::order::unique;
+use palimpsest_data::ground::words::counted;
 
 pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
     let chains = Chains::of(doses);
@@ -103,8 +104,9 @@ pub(super) fn origin(doses: &Doses) -> Origin {
     let gated = if doses.gated { " · items that pass the gate" } else { "" };
     let folder = doses.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = |text: &str| shortened(text.rsplit(['/', '\\']).next().unwrap_or(text), 48);
-    let (model, dataset, items) = (name(&doses.model), name(&doses.dataset), doses.items().len());
-    Origin { line: format!("{model} · {dataset} · {items} items{gated} · {folder}"), ..Origin::default() }
+    let (model, dataset, items) =
+        (name(&doses.model), name(&doses.dataset), counted(doses.items().len(), "item"));
+    Origin { line: format!("{model} · {dataset} · {items}{gated} · {folder}"), ..Origin::default() }
 }
 
 pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {

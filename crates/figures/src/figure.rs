@@ -63,9 +63,10 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
 }
 
 fn still_there(folder: &Path) -> Map<String, Value> {
-    let text = std::fs::read_to_string(folder.join("captions.json")).unwrap_or_default();
     // An invalid file is replaced.
-    let mut captions: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+    let text =
+        palimpsest_data::ground::folder::read(folder, "captions.json").ok().flatten().unwrap_or_default();
+    let mut captions: Map<String, Value> = serde_json::from_slice(&text).unwrap_or_default();
     captions.retain(|name, _| folder.join(format!("{name}.svg")).is_file());
     captions
 }

@@ -8,6 +8,7 @@ use super::estimate::Estimate;
 use super::sweep::{ByItem, Level, Sweep, Trend};
 use palimpsest_data::ground::numbers::percent;
 use palimpsest_data::ground::sheet::{Columns, Sheet};
+use palimpsest_data::ground::words::counted;
 use palimpsest_data::statistics::Interval;
 
 const LEVELS: [(&str, &str); 8] = [
@@ -75,8 +76,11 @@ fn base(doses: &Doses) -> (&'static str, Vec<&Cell>) {
 fn overview(doses: &Doses) -> String {
     let (at, cells) = base(doses);
     let Doses { dataset, model, sweeps, gate: (passed, known), .. } = doses;
-    let mut said =
-        format!("{dataset} by {model}: {} items, {} factors varied.", doses.items().len(), sweeps.len());
+    let mut said = format!(
+        "{dataset} by {model}: {}, {} varied.",
+        counted(doses.items().len(), "item"),
+        counted(sweeps.len(), "factor")
+    );
     if doses.gated {
         said += " Only items that pass the gate are counted.";
     }
@@ -207,7 +211,7 @@ fn sentence(doses: &Doses, sweep: &Sweep) -> Option<String> {
 fn slope(sweep: &Sweep, items: &ByItem<'_>) -> Option<String> {
     let slope = sweep.trend(items).slope?;
     let (per, n) = (sweep.levels().scale.unit(), slope.n);
-    Some(format!("u changes by {} nats {per} over {n} items", plain(&slope)))
+    Some(format!("u changes by {} nats {per} over {}", plain(&slope), counted(n, "item")))
 }
 
 fn differences(sweep: &Sweep, items: &ByItem<'_>) -> Option<String> {

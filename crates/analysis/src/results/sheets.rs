@@ -126,7 +126,9 @@ impl ResultRow {
         said.extend(self.apart.iter().cloned());
         match (&self.no_result, &self.judge) {
             (Some(why), _) => said.push(format!("no result: {why}")),
-            (None, None) => said.push(format!("no verdicts; judge it with `palimpsest judge {}`", self.dir)),
+            (None, None) => {
+                said.push(format!("no verdicts; judge it with `palimpsest judge {} --judge JUDGE`", self.dir))
+            }
             (None, Some(_)) => {}
         }
         let warning = self.warning.as_ref().map(|warning| format!("{WARNED} {whose}: {warning}"));

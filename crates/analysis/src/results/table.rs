@@ -125,7 +125,7 @@ fn compared(
         }
         ensure!(
             row.judge.is_some(),
-            "{} has no verdicts to compare; judge it with `palimpsest judge {}`",
+            "{} has no verdicts to compare; judge it with `palimpsest judge {} --judge JUDGE`",
             row.name,
             row.dir
         );

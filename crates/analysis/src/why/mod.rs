@@ -74,7 +74,7 @@ pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> anyhow::R
     let (judged, _) = folder.judged_last(choice)?;
     let dir = folder.dir.display();
     judged.with_context(|| {
-        format!("{dir} has no verdicts, and a label explains one; judge it with `palimpsest judge {dir}`")
+        format!("{dir} has no verdicts, and a label explains one; judge it with `palimpsest judge {dir} --judge JUDGE`")
     })
 }
 

@@ -15,6 +15,7 @@ use crate::case::finding::{Finding, Gold};
 use crate::case::lengths::PrintedLengths;
 use crate::case::truncate::Truncation;
 use crate::case::{Case, Probe};
+use crate::ground::words::counted;
 
 pub type SampleFiles = Vec<(String, Vec<u8>)>;
 
@@ -200,8 +201,8 @@ impl Report {
             counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
         };
         let rows = match self.splits.keys().any(|split| !split.is_empty()) {
-            true => format!("{} rows ({})", self.rows, by(&self.splits)),
-            false => format!("{} rows", self.rows),
+            true => format!("{} ({})", counted(self.rows, "row"), by(&self.splits)),
+            false => counted(self.rows, "row"),
         };
         if !benchmark.probes.is_empty() || benchmark.dimension == Dimension::Probe {
             return rows;

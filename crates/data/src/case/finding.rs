@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::ground::order::{sorted_unique, unique};
+use crate::ground::words::counted;
 use serde::{Serialize, Serializer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -124,7 +125,8 @@ pub fn by_check(findings: &[Finding]) -> Vec<(&'static Check, Vec<&Finding>, usi
 pub fn listed_by_check(findings: &[Finding], examples: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (check, of, probes) in by_check(findings) {
-        let questions = if probes > of.len() { format!(" ({probes} questions)") } else { String::new() };
+        let questions =
+            if probes > of.len() { format!(" ({})", counted(probes, "question")) } else { String::new() };
         let (severity, count) = (check.severity.name(), of.len());
         lines.push(format!("{severity}: {}: {count} {}{questions}", check.name, check.about));
         lines.extend(of.iter().take(examples).map(|finding| format!("  {finding}")));

@@ -15,9 +15,17 @@ use cap_std::fs::{Dir, FileType, OpenOptions};
 /// Start of the names of files that are being written.
 pub const TEMPORARY: &str = ".tmp";
 
+/// Maximum bytes of a file that is read whole; a sparse one takes no space on disk.
+const MOST_BYTES: u64 = 16 << 30;
+
 /// Whole content; `None` if there is no such file.
 pub fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let Some(mut file) = open(dir, name)? else { return Ok(None) };
+    let length = file.metadata()?.len();
+    if length > MOST_BYTES {
+        let reason = format!("it has {length} bytes, and files of runs have at most {MOST_BYTES}");
+        return Err(Error::new(ErrorKind::FileTooLarge, reason));
+    }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(Some(bytes))
@@ -26,7 +34,7 @@ pub fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>> {
 /// Opens for reading; `None` if there is no such file.
 pub fn open(dir: &Path, name: &str) -> Result<Option<File>> {
     let opened = parent(dir, name, false)
-        .and_then(|(folder, file)| open_regular(&folder, file, OpenOptions::new().read(true)));
+        .and_then(|(folder, file)| open_regular(&folder, file, OpenOptions::new().read(true), false));
     match opened {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
@@ -36,13 +44,13 @@ pub fn open(dir: &Path, name: &str) -> Result<Option<File>> {
 /// Opens for writing at the start, without truncation; creates the file.
 pub fn open_to_write(dir: &Path, name: &str) -> Result<File> {
     let (folder, file) = parent(dir, name, false)?;
-    open_regular(&folder, file, OpenOptions::new().write(true).create(true))
+    open_regular(&folder, file, OpenOptions::new().write(true).create(true), true)
 }
 
 /// Opens for appending; creates the file.
 pub fn open_to_append(dir: &Path, name: &str) -> Result<File> {
     let (folder, file) = parent(dir, name, false)?;
-    open_regular(&folder, file, OpenOptions::new().append(true).create(true))
+    open_regular(&folder, file, OpenOptions::new().append(true).create(true), true)
 }
 
 /// True if a regular file has this name.
@@ -146,12 +154,18 @@ fn parent<'n>(dir: &Path, name: &'n str, make: bool) -> Result<(Dir, &'n str)> {
     Ok((at, file))
 }
 
-fn open_regular(folder: &Dir, file: &str, options: &mut OpenOptions) -> Result<File> {
+fn open_regular(folder: &Dir, file: &str, options: &mut OpenOptions, writes: bool) -> Result<File> {
     // Without O_NONBLOCK, opening a FIFO waits for its other end.
     let options = options.follow(FollowSymlinks::No).nonblock(true);
     let opened = folder.open_with(file, options).map_err(|error| if_linked(folder, file, error))?.into_std();
     if !opened.metadata()?.is_file() {
         return Err(Error::other("it is a folder, FIFO, socket or device where a regular file belongs"));
+    }
+    #[cfg(unix)]
+    if writes && std::os::unix::fs::MetadataExt::nlink(&opened.metadata()?) > 1 {
+        let reason =
+            "it is also linked elsewhere, where a write would change it, too; copy the file (cp, without -l)";
+        return Err(Error::other(reason));
     }
     Ok(opened)
 }
@@ -209,6 +223,18 @@ mod tests {
         assert_eq!(read(&dir, "rows.jsonl").unwrap().unwrap(), b"fresh");
         assert_eq!(std::fs::read(&precious).unwrap(), b"kept");
         assert_eq!(read(&dir, "none/at/all").unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_that_is_linked_elsewhere_is_read_and_not_written() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("precious"), "kept").unwrap();
+        std::fs::hard_link(root.path().join("precious"), root.path().join("rows")).unwrap();
+        assert_eq!(read(root.path(), "rows").unwrap().unwrap(), b"kept");
+        assert!(open_to_write(root.path(), "rows").is_err() && open_to_append(root.path(), "rows").is_err());
+        let sparse = File::create(root.path().join("sparse")).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        assert_eq!(read(root.path(), "sparse").unwrap_err().kind(), ErrorKind::FileTooLarge);
     }
 
     #[test]

@@ -154,23 +154,22 @@ impl Forecast {
     pub fn left_at(&self, now: f64) -> Option<f64> {
         let seconds = self.seconds_left()?;
         let (since, least) = match self.expects_work() {
-            true => (self.worked, 0.0),
+            // Work that takes longer than expected is not about to end.
+            true => (self.worked, seconds / 2.0),
             // The current step may take longer than the others, which are still to come.
             false => (self.last, seconds * (1.0 - 1.0 / self.left.max(1) as f64)),
         };
         Some((seconds - (now - since)).max(least))
     }
 
-    /// Each kind of work at its own speed so far, or at that of both. `None` before any.
+    /// Each kind of work at its own speed so far. `None` before each that is expected was seen: histories are far faster than answers.
     fn work_left(&self) -> Option<f64> {
-        let all = self.work.iter().fold(Amount::default(), |sum, one| Amount {
-            done: sum.done + one.done,
-            left: sum.left + one.left,
-            seconds: sum.seconds + one.seconds,
-        });
-        let pace = |amount: &Amount| (amount.done > 0).then(|| amount.seconds / amount.done as f64);
-        let both = pace(&all)?;
-        Some(self.work.iter().map(|one| one.left as f64 * pace(one).unwrap_or(both)).sum())
+        let seconds = |amount: &Amount| match (amount.left, amount.done) {
+            (0, _) => Some(0.0),
+            (_, 0) => None,
+            (left, done) => Some(left as f64 * amount.seconds / done as f64),
+        };
+        self.work.iter().map(seconds).sum()
     }
 
     /// As of the last step or work; `None` before any data.
@@ -275,11 +274,12 @@ mod tests {
         forecast.expect(2000, 1000);
         assert_eq!(forecast.left_at(3.0), None, "nothing was computed yet");
         forecast.did(5.0, Work::History, 500);
-        assert_eq!(forecast.left_at(5.0), Some(15.0 + 10.0), "answers at the speed of histories");
-        assert_eq!(forecast.left_at(9.0), Some(21.0), "the clock runs between two chunks");
+        assert_eq!(forecast.left_at(5.0), None, "the speed of answers is not known");
         forecast.did(10.0, Work::History, 500);
         forecast.did(20.0, Work::Answer, 250);
         assert_eq!(forecast.left_at(20.0), Some(10.0 + 30.0));
+        assert_eq!(forecast.left_at(24.0), Some(36.0), "the clock runs between two batches");
+        assert_eq!(forecast.left_at(90.0), Some(20.0), "a slow batch does not end the job");
         forecast.did(30.0, Work::Answer, 250);
         forecast.step(30.0, None);
         assert_eq!(forecast.left_at(30.0), Some(10.0 + 20.0), "the second case takes as long as the first");

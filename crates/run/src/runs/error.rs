@@ -12,7 +12,7 @@ use palimpsest_data::ground::jsonl::JsonlError;
 pub enum RunError {
     #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{dir} is being written by another process; wait for it to end, or use another --out")]
+    #[error("{dir} is being written by another process; wait for it to end")]
     Locked { dir: PathBuf },
     #[error("{dir} is no run folder: {reason}; give the folder of a run, or a new one with --out")]
     NotARun { dir: PathBuf, reason: String },

@@ -162,6 +162,7 @@ pub struct Certificate {
     /// No session can be dropped without losing the flip.
     pub irreducible: bool,
     pub before: f64,
+    /// With the sessions hidden at all layers.
     pub after: f64,
     /// Regenerated answer whose verdict flipped; absent for contrasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]

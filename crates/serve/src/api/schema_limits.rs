@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// Maximum values in a schema, each name, number, list and object counted.
 const MOST_VALUES: usize = 100_000;
@@ -22,6 +22,32 @@ const MOST_PATTERNS: usize = 64;
 /// Maximum bytes of a `pattern`.
 const LONGEST_PATTERN: usize = 8192;
 
+/// Maximum digits of a `multipleOf` as a number, and of the least common multiple of all where they may be combined: the automaton has
+/// that many states.
+const MOST_MULTIPLE: u128 = 10_000;
+
+/// Digits of a number without its point, and how many of them are decimals; `None` for an exponent.
+fn digits(number: &Number) -> Option<(u128, u32)> {
+    let text = number.to_string();
+    let (whole, decimals) = text.trim_start_matches('-').split_once('.').unwrap_or((&text, ""));
+    let decimals = decimals.trim_end_matches('0');
+    let digits = format!("{}{decimals}", whole.trim_start_matches('-')).parse().ok()?;
+    Some((digits, u32::try_from(decimals.len()).ok()?))
+}
+
+/// Least common multiple of numbers, in units of their smallest decimal; `None` if it is too large to count.
+fn common_multiple(numbers: &[(u128, u32)]) -> Option<u128> {
+    let decimals = numbers.iter().map(|(_, decimals)| *decimals).max()?;
+    numbers.iter().try_fold(1, |sum: u128, (digits, own)| {
+        let number = digits.checked_mul(10_u128.checked_pow(decimals - own)?)?.max(1);
+        let (mut a, mut b) = (sum, number);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        (sum / a).checked_mul(number)
+    })
+}
+
 /// A name as a segment of a JSON pointer.
 pub fn escaped(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
@@ -30,12 +56,14 @@ pub fn escaped(segment: &str) -> String {
 /// The first limit that a schema exceeds, if any. `targets`: pointers of its references' targets, each once.
 pub fn exceeded(schema: &Value, targets: &BTreeSet<String>) -> Option<String> {
     let (mut values, mut next) = (0, vec![(schema, String::new())]);
+    let (mut multiples, mut combines) = (Vec::new(), false);
     while let Some((value, place)) = next.pop() {
         values += 1;
         let below = |key: &str| format!("{place}/{}", escaped(key));
         match value {
             Value::Object(fields) => {
                 for (key, value) in fields {
+                    combines |= matches!(key.as_str(), "allOf" | "$ref");
                     let most = match (key.as_str(), value) {
                         ("allOf" | "oneOf", Value::Array(list)) if list.len() > MOST_COMBINED => {
                             Some(format!("{} subschemas, and at most {MOST_COMBINED}", list.len()))
@@ -46,6 +74,13 @@ pub fn exceeded(schema: &Value, targets: &BTreeSet<String>) -> Option<String> {
                         ("pattern", Value::String(pattern)) if pattern.len() > LONGEST_PATTERN => {
                             Some(format!("{} bytes, and at most {LONGEST_PATTERN}", pattern.len()))
                         }
+                        ("multipleOf", Value::Number(number)) => match digits(number) {
+                            Some(of) if of.0 <= MOST_MULTIPLE => {
+                                multiples.push(of);
+                                None
+                            }
+                            _ => Some(format!("{number}, and multiples of at most {MOST_MULTIPLE}")),
+                        },
                         _ => None,
                     };
                     if let Some(most) = most {
@@ -62,6 +97,10 @@ pub fn exceeded(schema: &Value, targets: &BTreeSet<String>) -> Option<String> {
     }
     if values > MOST_VALUES {
         return Some(format!("has {values} values, and at most {MOST_VALUES} can be enforced"));
+    }
+    if combines && !multiples.is_empty() && common_multiple(&multiples).is_none_or(|all| all > MOST_MULTIPLE)
+    {
+        return Some(format!("has `multipleOf`s whose least common multiple exceeds {MOST_MULTIPLE}"));
     }
     let referred = targets.iter().filter_map(|target| schema.pointer(target));
     let levels = std::iter::once(schema).chain(referred).map(depth).sum::<usize>();

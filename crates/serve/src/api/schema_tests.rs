@@ -1,5 +1,6 @@
 //! Schemas written to take the compiler's stack or time.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use proptest::test_runner::RngSeed;
 use serde_json::{Map, Value, json};
 
 use super::format::{Format, fault};
+use super::schema_limits::exceeded;
 
 /// Refused for its limits, or compiled; a schema that ends the process fails every test.
 fn compiled(schema: &Value, strict: bool) -> Result<(), String> {
@@ -46,6 +48,28 @@ fn chain(count: usize, of: impl Fn(Value) -> Value) -> Value {
 
 fn nested(depth: usize, leaf: Value) -> Value {
     (0..depth).fold(leaf, |inner, _| json!({"type": "object", "properties": {"a": inner}}))
+}
+
+#[test]
+fn multiples_of_large_numbers_are_refused_and_common_ones_compiled() {
+    let of = |multiple: Value| json!({"type": "number", "multipleOf": multiple});
+    for (small, is_fine) in [
+        (json!(0.01), true),
+        (json!(5), true),
+        (json!(1000), true),
+        (json!(123_456_789), false),
+        (json!(0.123_456_7), false),
+        (json!(1e-9), false),
+    ] {
+        let schema = of(small.clone());
+        assert_eq!(exceeded(&schema, &BTreeSet::new()).is_none(), is_fine, "{small}");
+        assert_eq!(compiled(&schema, true).is_ok(), is_fine, "{small}");
+    }
+    let apart = json!({"properties": {"a": of(json!(9973)), "b": of(json!(9967))}});
+    assert_eq!(exceeded(&apart, &BTreeSet::new()), None);
+    let combined = json!({"allOf": [of(json!(9973)), of(json!(9967))]});
+    assert!(exceeded(&combined, &BTreeSet::new()).is_some());
+    assert_eq!(exceeded(&json!({"allOf": [of(json!(0.5)), of(json!(25))]}), &BTreeSet::new()), None);
 }
 
 #[test]

@@ -290,9 +290,9 @@ impl<'a> Case<'a> {
         let mut missing: Vec<Value> = Vec::new();
         let mut say = |what: &str, command: String| missing.push(json!({"what": what, "command": command}));
         let key = self.folder.key(self.row);
-        let mut verdicts = self.folder.run.verdicts.iter().filter(|row| row.key() == key);
-        if verdicts.all(|row| no_result(&row.judge).is_some()) {
-            say("a verdict", format!("palimpsest judge {dir}"));
+        // Verdicts that are withheld are said above.
+        if !self.folder.run.verdicts.iter().any(|row| row.key() == key) {
+            say("a verdict", format!("palimpsest judge {dir} --judge JUDGE"));
         }
         let Some(answer) = self.answer.filter(|row| row.error.is_none()) else { return json!(missing) };
         if answer.attention.is_none() {

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use palimpsest_data::ground::folder;
 use serde::de::DeserializeOwned;
 
+/// Maximum bytes of a row: a stranger's file may have no line breaks.
+const LONGEST_ROW: u64 = 1 << 28;
+
 /// Byte range of a row, without the newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -75,7 +78,13 @@ impl Followed {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let read = reader.read_until(b'\n', &mut line)?;
+            let read = reader.by_ref().take(LONGEST_ROW).read_until(b'\n', &mut line)?;
+            if read as u64 == LONGEST_ROW {
+                return Err(io::Error::other(format!(
+                    "line {} has over {LONGEST_ROW} bytes",
+                    self.lines + 1
+                )));
+            }
             let Some(row) = line.strip_suffix(b"\n") else { return Ok(()) };
             let place = Place { offset: self.read, length: u32::try_from(row.len()).unwrap_or(u32::MAX) };
             self.read += read as u64;

@@ -105,6 +105,7 @@ fn definitions() -> String {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let (first, linked) = text.split_once(" ([").unwrap_or((&text, ""));
         let text = [first, linked.split_once("))").map_or("", |(_, rest)| rest)].concat();
+        let text = text.replace('*', "");
         let text = text.split('`').enumerate().map(|(at, part)| match at % 2 {
             0 => part.to_owned(),
             _ => format!("<code>{part}</code>"),
@@ -136,7 +137,9 @@ mod tests {
         let named = "<dt>Span</dt><dd>A named, half-open range of tokens of a prompt: a session, the question, the template's text. \
                      Spans tile the prompt.</dd>";
         assert!(words.contains(named), "{words}");
-        assert!(words.contains("call it <code>probe</code>") && !words.contains("]("));
+        assert!(
+            words.contains("call it <code>probe</code>") && !words.contains("](") && !words.contains('*')
+        );
         assert!(Parts::default().page(None).unwrap().html.contains(&words));
     }
 }

@@ -250,8 +250,9 @@ fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
         n => format!("; {n} of {} answers have none, for lack of room", all.len()),
     };
     format!(
-        "controls: {} forward passes with {} random stretches without evidence hidden, in {}{lacking}; a session's control is the median \
-         effect of the stretches of about its length\n",
+        "each row is the mean over its forward passes, the sentences below are means over cases\ncontrols: {} forward passes with {} random \
+         stretches without evidence hidden, in {}{lacking}; a session's control is the median effect of the stretches of about its \
+         length\n",
         stretches.len(),
         different.len(),
         counted(cases.len(), "case")

@@ -180,8 +180,9 @@ function whyCard(held) {
     make('tbody', {}, ...rows.map(([name, sessions, drop, threshold, words, flips]) => make('tr', {}, make('th', { scope: 'row', text: name }), ...[sessions, signed(drop), there(threshold) ? `± ${plain(threshold)}` : NONE, words, flips].map((text, i) => make(left.includes(i + 1) ? 'td.left' : 'td', { text, 'data-name': head[i + 1] }))))));
   const { certificate } = why;
   const proof = certificate ? make('div.certificate', {}, make('h4', { text: 'Certificate' }),
-    make('p', {}, `With ${certificate.sessions.join(' and ')} hidden from the question on`, certificate.layers ? ` at ${layersWritten(certificate.layers)}` : '', ' the answer turns',
+    make('p', {}, `With ${certificate.sessions.join(' and ')} hidden from the question on the answer turns`,
       there(certificate.before) ? `: the ${number} goes from ${signed(certificate.before)} to ${signed(certificate.after)}` : '', '. ',
+      certificate.layers ? `Hiding at ${layersWritten(certificate.layers)} alone turns it, too. ` : '',
       certificate.sessions.length === 1 ? 'One session is enough. ' : certificate.irreducible ? 'Hiding fewer of them does not turn it. ' : 'Whether fewer are enough was not tested. ',
       certificate.controls ? `Of ${certificate.controls.sets} random sets of equal size ${certificate.controls.flips === 0 ? 'none turns' : `${certificate.controls.flips} turn`} it.` : ''),
     certificate.answer ? make('p', {}, make('span.quiet', { text: 'Then the answer is: ' }), certificate.answer) : null,
