@@ -1,6 +1,6 @@
-"""The pictures of docs/view.md, of runs that are at hand: the tutorial's, with `causes` for the overview.
+"""The pictures of docs/view.md, of a run that is at hand; the overview's can be of another one.
 
-    python tests/browser/screens.py runs/stale sample-t1-07-pension-day SR --token Kum --model smollm2-135m --overview runs/quickstart
+    python tests/browser/screens.py RUN CASE PROBE [--model MODEL] [--token TEXT] [--overview RUN] [--out docs/view]
 """
 
 from __future__ import annotations
