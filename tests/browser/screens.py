@@ -1,6 +1,6 @@
-"""The pictures of docs/view.md, of a run that is at hand.
+"""The pictures of docs/view.md, of a run that is at hand; the overview's can be of another one.
 
-    python tests/browser/screens.py RUN CASE PROBE [--model MODEL] [--out docs/view]
+    python tests/browser/screens.py RUN CASE PROBE [--model MODEL] [--token TEXT] [--overview RUN] [--out docs/view]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ["run", "case", "probe"]:
         parser.add_argument(name)
+    parser.add_argument("--overview", help="the run of the overview's pictures; by default RUN")
     parser.add_argument("--condition", default="full")
     parser.add_argument("--other", default="evidence")
     parser.add_argument("--hide", help="the session that Ask again hides; by default that of the certificate")
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=folders.ROOT / "docs" / "view")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    overview = pages.Server(given.overview or given.run)
     server = pages.Server(given.run, *(["--model", given.model] if given.model else []))
     names = {"case": given.case, "probe": given.probe, "condition": given.condition}
     opened = {"view": "case", **names}
@@ -47,10 +49,11 @@ def main() -> None:
     for size, dark, name in [((1280, 900), False, "overview"), ((1280, 900), True, "overview-dark"), (pages.PHONE, False, "overview-phone"), (pages.PHONE, True, "overview-phone-dark")]:
         scheme = pages.Page(size, dark)
         scheme.command("Emulation.setScrollbarsHidden", hidden=True)
-        scheme.open(server.origin, view="overview")
+        scheme.open(overview.origin, view="overview")
         scheme.wait("return document.querySelectorAll('#overview-view svg').length > 1", seconds=60)
         shoot(scheme, given.out / f"{name}.webp")
         scheme.close()
+    overview.stop()
     page.open(server.origin)
     page.wait("return document.querySelector('.row') !== null && (!store.ranked || store.ranked.done >= store.ranked.of)", seconds=60)
     shoot(page, given.out / "table.webp")

@@ -180,9 +180,8 @@ fn told(study: &Study, causes: Option<&Causes>) -> Result<Vec<Section>, Overview
             let words = [paragraphs(&doses), residues].concat();
             told.push(section("doses", "What moves the update effect", words, super::draw_doses(&doses)));
         }
-        // Labels explain verdicts, and are withheld with them.
-        let labels = Labels::open(&study.folder).map_err(LensError::from)?;
-        if let Some(labels) = labels.filter(|_| study.no_result.is_none()) {
+        // Labels by a judge that cannot judge are withheld, with a sentence that says so.
+        if let Some(labels) = Labels::open(&study.folder).map_err(LensError::from)? {
             told.push(section("why", "Why answers are as they are", labels.in_words(), Vec::new()));
         }
     }
