@@ -232,8 +232,8 @@ impl Lens {
         let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
         let mut examples = Vec::<Example>::new();
         for (answer, file, group) in over(answered.into_iter(), "reading attention") {
-            let path: PathBuf = run.path().join(&file);
-            let store = read_attention(run.path(), &file)?;
+            let path: PathBuf = run.path().join(file);
+            let store = read_attention(run.path(), file)?;
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {
                 by.check(heads, &path, (&store.layers, store.mass.dim().1))?;
             }

@@ -127,7 +127,10 @@ impl ResultRow {
         match (&self.no_result, &self.judge) {
             (Some(why), _) => said.push(format!("no result: {why}")),
             (None, None) => {
-                said.push(format!("no verdicts; judge it with `palimpsest judge {} --judge JUDGE`", self.dir))
+                said.push(format!(
+                    "no verdicts; judge it with `palimpsest judge {} --judge JUDGE`",
+                    self.dir
+                ));
             }
             (None, Some(_)) => {}
         }
