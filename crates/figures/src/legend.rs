@@ -32,6 +32,11 @@ impl Legend {
         Legend::of(entries, (NOTE, 15), (SAMPLE + 6, 12), width + 12)
     }
 
+    /// Plot width at which a panel shows a whole entry.
+    pub fn panel_entry(text: &str) -> i32 {
+        SAMPLE + 6 + text_width(text, NOTE.size)
+    }
+
     fn of(
         entries: impl IntoIterator<Item = (Option<Sample>, String)>,
         (style, step): (TextStyle, i32),

@@ -254,7 +254,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
             for line in &row.lines {
                 let stroke = Meaning::Group(lines.len()).stroke();
                 legend
-                    .push((Some(stroke), format!("{condition} n = {}", cases(line)).trim_start().to_owned()));
+                    .push((Some(stroke), format!("{condition} (n = {})", cases(line)).trim_start().to_owned()));
                 lines.push((stroke, line.series.clone()));
             }
         }
@@ -269,7 +269,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         tables.push(table_of(study.benchmark.name, &EVIDENCE_LIFT, scale, rows));
     }
     let sheet = Sheet {
-        title: titled("What the evidence gets over what stands beside it, by layer", scale),
+        title: titled("Attention to the evidence over that to its neighbours, by layer", scale),
         origin: studies.iter().map(|(_, origin)| origin.line.as_str()).collect::<Vec<_>>().join("\n"),
         y_label: format!("attention {} of evidence / of its neighbours", scale.key()),
         axes: vec![ValueAxis { reference: Some(1.0), linear: None }],
@@ -294,7 +294,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         _ => format!(", but each question counts by itself in {}", by_question.join(" and ")),
     };
     let caption = format!(
-        "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {} n is the number of cases, in brackets of their examples; \
+        "{}: {}. At 1 it gets as much as its neighbours. One logarithmic axis for all. {} n is the number of cases, in brackets of their examples; \
          the questions of a case are averaged first{of_questions}.{}{empty}",
         captions::capital(EVIDENCE_LIFT.label),
         EVIDENCE_LIFT.about,

@@ -83,7 +83,8 @@ fn arrange<T: Clone>(rows: Vec<Vec<T>>, most: usize) -> Vec<Vec<T>> {
     broken(&all, columns_for(all.len(), most))
 }
 
-/// Number of columns, at most `most`: fewest empty cells, then most columns.
+/// Number of columns, at most `most`: fewest empty cells, then most columns, but more than half of `most` from three on: a sheet of two
+/// columns would be longer than a page.
 fn columns_for(count: usize, most: usize) -> usize {
     let most = most.clamp(1, count.max(1));
     // With many rows, the last may be incomplete.
@@ -91,7 +92,7 @@ fn columns_for(count: usize, most: usize) -> usize {
         return most;
     }
     let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
-    (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
+    ((most / 2 + usize::from(most > 2)).max(1)..=most).rev().min_by_key(empty).unwrap_or(1)
 }
 
 /// A row of the sheet, with its heights in pixels.
@@ -198,14 +199,22 @@ impl Sheet {
         let natural = self.panel.0;
         let narrowest = natural.min(match (is_sized(), noted) {
             (false, _) => room() - across(1, 0),
-            (true, false) => LEAST.0,
+            // No narrower than a legend's words.
+            (true, false) => {
+                let panels = self.rows.iter().flatten();
+                panels.map(Panel::legend_width).max().unwrap_or(0).max(LEAST.0).min(room() - across(1, 0))
+            }
             // Words above marks need the width of a picture.
             (true, true) if stacked => natural,
             (true, true) => LEAST.1,
         });
         let most = (1..=24).take_while(|columns| across(*columns, narrowest) <= room()).count();
-        let parts = self.rows.iter().map(|row| row.iter().flat_map(Panel::by_reach).collect());
-        let rows = arrange(parts.collect(), most);
+        // Windowed layers have a row below that of the others.
+        let parts = self.rows.iter().flat_map(|row| {
+            let parts: Vec<_> = row.iter().map(Panel::by_reach).collect();
+            [0, 1].map(|reach| parts.iter().filter_map(|part| part[reach].clone()).collect::<Vec<_>>())
+        });
+        let rows = arrange(parts.filter(|row| !row.is_empty()).collect(), most);
         let columns = rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
         let width = width_for(across(columns, natural));
         let fitting = (width - across(columns, 0)) / columns;
