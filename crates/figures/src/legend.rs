@@ -32,11 +32,6 @@ impl Legend {
         Legend::of(entries, (NOTE, 15), (SAMPLE + 6, 12), width + 12)
     }
 
-    /// Plot width at which a panel shows a whole entry.
-    pub fn panel_entry(text: &str) -> i32 {
-        SAMPLE + 6 + text_width(text, NOTE.size)
-    }
-
     fn of(
         entries: impl IntoIterator<Item = (Option<Sample>, String)>,
         (style, step): (TextStyle, i32),
@@ -46,19 +41,20 @@ impl Legend {
         let mut legend = Legend { lines: Vec::new(), step };
         let mut used = i32::MAX;
         for (sample, text) in entries {
-            let (indent, texts) = match sample {
-                Some(_) => (indent, vec![fitted(&text, style.size, room - gap - indent)]),
-                None => (0, wrapped(&text, style.size, room - gap)),
-            };
-            for text in texts {
+            let indent = if sample.is_some() { indent } else { 0 };
+            let texts = wrapped(&text, style.size, room - gap - indent);
+            // Words on several lines have these for themselves.
+            let whole = texts.len() == 1;
+            for (at, text) in texts.iter().enumerate() {
+                let text = fitted(text, style.size, room - gap - indent);
                 let width = indent + text_width(&text, style.size) + gap;
-                if used.saturating_add(width) > room {
+                if !whole || used.saturating_add(width) > room {
                     legend.lines.push(Vec::new());
                     used = 0;
                 }
-                used += width;
+                used = if whole || sample.is_none() { used + width } else { i32::MAX };
                 if let Some(line) = legend.lines.last_mut() {
-                    line.push(Entry { sample, text, style, indent, width });
+                    line.push(Entry { sample: sample.filter(|_| at == 0), text, style, indent, width });
                 }
             }
         }

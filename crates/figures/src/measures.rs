@@ -189,11 +189,11 @@ fn panel(measure: &Measure, row: &MeasureRow, note: &str, (strokes, has_names): 
     Panel::of_layers(measure.label.to_owned(), legend, lines.collect())
 }
 
-/// Number of cases, with the number of examples in brackets if larger.
+/// Number of cases, and of examples if larger.
 fn cases(line: &MeasureLine) -> String {
     match (line.series.n, line.examples) {
         (n, examples) if n == examples => n.to_string(),
-        (n, examples) => format!("{n} ({examples})"),
+        (n, examples) => format!("{n}; {examples} examples"),
     }
 }
 
@@ -213,7 +213,7 @@ fn caption(
     let (what, label, bands) =
         (of_scale(scale, study.segment()), grouping.label, bands(study.benchmark.unit));
     let numbers = match study.benchmark.unit {
-        Unit::Case => "cases, in brackets their examples where a case has several",
+        Unit::Case => "cases, with their examples where a case has several",
         Unit::Probe => study.benchmark.unit.many(),
     };
     let (without, common) = (without(study), captions::of_study(study));
@@ -294,7 +294,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         _ => format!(", but each question counts by itself in {}", by_question.join(" and ")),
     };
     let caption = format!(
-        "{}: {}. At 1 it gets as much as its neighbours. One logarithmic axis for all. {} n is the number of cases, in brackets of their examples; \
+        "{}: {}. At 1 it gets as much as its neighbours. One logarithmic axis for all. {} n is the number of cases, with their examples; \
          the questions of a case are averaged first{of_questions}.{}{empty}",
         captions::capital(EVIDENCE_LIFT.label),
         EVIDENCE_LIFT.about,

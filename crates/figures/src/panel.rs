@@ -84,12 +84,6 @@ impl Panel {
         Legend::of_panel(entries, width)
     }
 
-    /// Of the widest entry with a sample.
-    pub(super) fn legend_width(&self) -> i32 {
-        let entries = self.legend.iter().filter(|(stroke, _)| stroke.is_some());
-        entries.map(|(_, text)| Legend::panel_entry(text)).max().unwrap_or(0)
-    }
-
     /// Columns of a map; empty for other panels.
     pub fn columns(&self) -> &[Column] {
         if let Across::Columns(columns) = &self.x { columns } else { &[] }

@@ -199,11 +199,7 @@ impl Sheet {
         let natural = self.panel.0;
         let narrowest = natural.min(match (is_sized(), noted) {
             (false, _) => room() - across(1, 0),
-            // No narrower than a legend's words.
-            (true, false) => {
-                let panels = self.rows.iter().flatten();
-                panels.map(Panel::legend_width).max().unwrap_or(0).max(LEAST.0).min(room() - across(1, 0))
-            }
+            (true, false) => LEAST.0,
             // Words above marks need the width of a picture.
             (true, true) if stacked => natural,
             (true, true) => LEAST.1,
