@@ -42,7 +42,15 @@ impl Legend {
         let mut used = i32::MAX;
         for (sample, text) in entries {
             let indent = if sample.is_some() { indent } else { 0 };
-            let texts = wrapped(&text, style.size, room - gap - indent);
+            let fits = |text: &str| text_width(text, style.size) <= room - gap - indent;
+            // A count is kept whole.
+            let texts = match text.split_once(" (n = ") {
+                Some((words, n)) if sample.is_some() && !fits(&text) => {
+                    let words = wrapped(words, style.size, room - gap - indent);
+                    words.into_iter().chain([format!("(n = {n}")]).collect()
+                }
+                _ => wrapped(&text, style.size, room - gap - indent),
+            };
             // Words on several lines have these for themselves.
             let whole = texts.len() == 1;
             for (at, text) in texts.iter().enumerate() {

@@ -171,7 +171,7 @@ mod tests {
             let words: Vec<_> = words.filter(within).collect();
             let count = |text: &str| words.iter().filter(|(word, _)| *word == text).count();
             let found =
-                [label, "0.10 [-0.20, 0.40]  n = 8", "right", "wrong", "effect", "control"].map(count);
+                [label, "0.10 [−0.20, 0.40]  n = 8", "right", "wrong", "effect", "control"].map(count);
             assert_eq!(found, [3, 3, 1, 1, 1, 1], "{words:?}");
         }
     }
