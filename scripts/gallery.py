@@ -34,7 +34,7 @@ KNOCKOUT = "knockout-query-old"
 # The judge's: its address stands in pictures, which are to be the same every time.
 PORT = 8971
 # Pixels and colours of a picture on the page.
-WIDTH, COLOURS = 1000, 32
+WIDTH, COLOURS = 1000, 256
 # Around the gallery in figures.md.
 MARKS = ("<!-- begin: gallery -->\n", "<!-- end: gallery -->")
 
@@ -184,7 +184,7 @@ def shrink(path, kept):
         small = picture.convert("RGB")
         if small.width > WIDTH:
             small = small.resize((WIDTH, small.height * WIDTH // small.width), Image.LANCZOS)
-        few = small.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few = small.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(kept, optimize=True)
 
 

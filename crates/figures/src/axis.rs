@@ -145,7 +145,12 @@ pub(super) fn write_value(value: f64, percent: bool) -> String {
     let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
     let text = format!("{value:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    if percent { format!("{text}%") } else { text.to_owned() }
+    signed(if percent { format!("{text}%") } else { text.to_owned() })
+}
+
+/// With a minus sign, as wide as a digit, in place of the hyphen.
+pub(super) fn signed(number: String) -> String {
+    number.replace('-', "−")
 }
 
 /// Ticks of a logarithmic axis: decades, or finer steps if too few.
@@ -182,9 +187,12 @@ pub(super) fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     steps.into_iter().map(ticks).find(|ticks| ticks.len() >= 3).unwrap_or_default()
 }
 
-/// Layer ticks: all layers of a shallow model, round numbers of a deep one, always the last.
+/// Layer ticks: all of few layers, round numbers of many, always the last.
 pub(super) fn layer_ticks(layers: &[usize]) -> Vec<usize> {
     let (Some(&first), Some(&last)) = (layers.first(), layers.last()) else { return Vec::new() };
+    if layers.len() <= 4 {
+        return layers.to_vec();
+    }
     let step = [1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 100].into_iter().find(|step| (last - first) / step < 8);
     let step = step.unwrap_or(last - first).max(1);
     // drop a round number whose label would touch the last one
@@ -273,7 +281,7 @@ mod tests {
             assert!((least..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
             assert!(ticks.iter().all(|t| (low..=high + 1e-9).contains(t)), "[{low}, {high}]: {ticks:?}");
         }
-        assert_eq!([0.0, -0.05].map(|value| write_value(value, false)), ["0", "-0.05"]);
+        assert_eq!([0.0, -0.05].map(|value| write_value(value, false)), ["0", "−0.05"]);
         for (count, ticks) in [
             (3, vec![0, 1, 2]),
             (64, vec![0, 8, 16, 24, 32, 40, 48, 56, 63]),
@@ -283,5 +291,6 @@ mod tests {
         ] {
             assert_eq!(layer_ticks(&(0..count).collect::<Vec<_>>()), ticks);
         }
+        assert_eq!(layer_ticks(&[5, 11, 17]), [5, 11, 17], "a tick stands at a layer");
     }
 }

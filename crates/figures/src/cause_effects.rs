@@ -1,10 +1,11 @@
 //! Effects of sessions: the largest, means by role with controls, divergences, and layer windows. Also holds wording shared by figures of
 //! causes.
 
+use super::axis::padded;
 use super::curves::{around_zero, intervals};
 use super::meaning::Meaning;
 use super::rows::{Intervals, Line};
-use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet};
+use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{Colour, Stroke, UNIT, shortened};
 use super::{Figure, Origin, captions};
 use palimpsest_analysis::lens::band::Estimate;
@@ -98,7 +99,8 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
         "" => String::new(),
         condition => format!(" under {condition}"),
     };
-    format!("{} of {}, {}{condition}", session.span, answer.case, answer.probe)
+    let span = session.span.replace('[', " ").replace(']', "");
+    format!("{span} of {}, {}{condition}", answer.case, answer.probe)
 }
 
 pub(super) fn largest(told: &Told<'_>) -> Figure {
@@ -279,9 +281,10 @@ pub(super) fn windows(told: &Told<'_>) -> Figure {
     );
     let csv = lines_csv(series.iter().map(|(label, _, series)| (label.as_str(), series)));
     let points = series.iter().flat_map(|(.., series)| &series.points);
+    let axis = around_zero(points);
     let sheet = Sheet {
         y_label: AXIS.to_owned(),
-        axes: vec![around_zero(points)],
+        axes: vec![ValueAxis { linear: axis.linear.map(padded), ..axis }],
         rows: vec![vec![panel]],
         legend: legend.collect(),
         panel: (560, 230),

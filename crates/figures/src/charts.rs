@@ -48,7 +48,8 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Figure {
         title: format!("Cases by {}", shortened(&counts.label, 40)),
         origin: origin.to_owned(),
         rows: panels(&counts.values, (0.0, most as f64), "", words, marks),
-        legend: parts.collect(),
+        // Bars that are named by their one part need no legend.
+        legend: parts.filter(|_| counts.values.iter().any(|one| one.by_split.keys().ne([&one.value]))).collect(),
         panel: LENGTH,
         ..Sheet::default()
     };

@@ -77,8 +77,8 @@ fn differences(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
     let firsts: Vec<&Difference> = pairs.iter().filter_map(|pair| pair.first()).collect();
     let base = firsts.first().map_or("plain", |one| names(one)[0]);
     let title = match firsts[..] {
-        [one] => format!("What {} changes: attention by layer less that under {base}", names(one)[1]),
-        _ => format!("What each condition changes: attention by layer less that under {base}"),
+        [one] => format!("Attention by layer under {}, minus that under {base}", names(one)[1]),
+        _ => format!("Attention by layer under each condition, minus that under {base}"),
     };
     // Legend entries share a panel's width.
     let longest = firsts.iter().map(|one| names(one)[1].chars().count() + 16).sum::<usize>();

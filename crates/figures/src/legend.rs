@@ -41,19 +41,28 @@ impl Legend {
         let mut legend = Legend { lines: Vec::new(), step };
         let mut used = i32::MAX;
         for (sample, text) in entries {
-            let (indent, texts) = match sample {
-                Some(_) => (indent, vec![fitted(&text, style.size, room - gap - indent)]),
-                None => (0, wrapped(&text, style.size, room - gap)),
+            let indent = if sample.is_some() { indent } else { 0 };
+            let fits = |text: &str| text_width(text, style.size) <= room - gap - indent;
+            // A count is kept whole.
+            let texts = match text.split_once(" (n = ") {
+                Some((words, n)) if sample.is_some() && !fits(&text) => {
+                    let words = wrapped(words, style.size, room - gap - indent);
+                    words.into_iter().chain([format!("(n = {n}")]).collect()
+                }
+                _ => wrapped(&text, style.size, room - gap - indent),
             };
-            for text in texts {
+            // Words on several lines have these for themselves.
+            let whole = texts.len() == 1;
+            for (at, text) in texts.iter().enumerate() {
+                let text = fitted(text, style.size, room - gap - indent);
                 let width = indent + text_width(&text, style.size) + gap;
-                if used.saturating_add(width) > room {
+                if !whole || used.saturating_add(width) > room {
                     legend.lines.push(Vec::new());
                     used = 0;
                 }
-                used += width;
+                used = if whole || sample.is_none() { used + width } else { i32::MAX };
                 if let Some(line) = legend.lines.last_mut() {
-                    line.push(Entry { sample, text, style, indent, width });
+                    line.push(Entry { sample: sample.filter(|_| at == 0), text, style, indent, width });
                 }
             }
         }

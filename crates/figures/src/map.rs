@@ -40,7 +40,10 @@ pub(super) fn of_layers(mut maps: Vec<Panel>, shades: Shades, layers: &[Layer], 
     let kinds: Vec<LayerKind> = layers.iter().map(|layer| layer.kind).collect();
     let mixed = kinds.iter().any(|kind| *kind != LayerKind::Softmax);
     let [softmax, windowed] = match shades.of_attention {
-        true => ["softmax layer: share of attention", "windowed layer: the same, within its window"],
+        true if kinds.contains(&LayerKind::Windowed) => {
+            ["full layer: share of attention", "windowed layer: the same, within its window"]
+        }
+        true => ["softmax layer: share of attention", ""],
         false => ["layer that sees the whole prompt", "windowed layer"],
     };
     let told =

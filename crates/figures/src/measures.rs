@@ -189,11 +189,11 @@ fn panel(measure: &Measure, row: &MeasureRow, note: &str, (strokes, has_names): 
     Panel::of_layers(measure.label.to_owned(), legend, lines.collect())
 }
 
-/// Number of cases, with the number of examples in brackets if larger.
+/// Number of cases, and of examples if larger.
 fn cases(line: &MeasureLine) -> String {
     match (line.series.n, line.examples) {
         (n, examples) if n == examples => n.to_string(),
-        (n, examples) => format!("{n} ({examples})"),
+        (n, examples) => format!("{n}; {examples} examples"),
     }
 }
 
@@ -213,7 +213,7 @@ fn caption(
     let (what, label, bands) =
         (of_scale(scale, study.segment()), grouping.label, bands(study.benchmark.unit));
     let numbers = match study.benchmark.unit {
-        Unit::Case => "cases, in brackets their examples where a case has several",
+        Unit::Case => "cases, with their examples where a case has several",
         Unit::Probe => study.benchmark.unit.many(),
     };
     let (without, common) = (without(study), captions::of_study(study));
@@ -254,7 +254,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
             for line in &row.lines {
                 let stroke = Meaning::Group(lines.len()).stroke();
                 legend
-                    .push((Some(stroke), format!("{condition} n = {}", cases(line)).trim_start().to_owned()));
+                    .push((Some(stroke), format!("{condition} (n = {})", cases(line)).trim_start().to_owned()));
                 lines.push((stroke, line.series.clone()));
             }
         }
@@ -269,7 +269,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         tables.push(table_of(study.benchmark.name, &EVIDENCE_LIFT, scale, rows));
     }
     let sheet = Sheet {
-        title: titled("What the evidence gets over what stands beside it, by layer", scale),
+        title: titled("Attention to the evidence over that to its neighbours, by layer", scale),
         origin: studies.iter().map(|(_, origin)| origin.line.as_str()).collect::<Vec<_>>().join("\n"),
         y_label: format!("attention {} of evidence / of its neighbours", scale.key()),
         axes: vec![ValueAxis { reference: Some(1.0), linear: None }],
@@ -294,7 +294,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         _ => format!(", but each question counts by itself in {}", by_question.join(" and ")),
     };
     let caption = format!(
-        "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {} n is the number of cases, in brackets of their examples; \
+        "{}: {}. At 1 it gets as much as its neighbours. One logarithmic axis for all. {} n is the number of cases, with their examples; \
          the questions of a case are averaged first{of_questions}.{}{empty}",
         captions::capital(EVIDENCE_LIFT.label),
         EVIDENCE_LIFT.about,

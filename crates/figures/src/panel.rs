@@ -102,24 +102,24 @@ impl Panel {
         self.marks.is_empty() && self.rows.names.is_empty() && !self.lines.iter().any(values)
     }
 
-    /// Splits a panel into windowed and full-attention layers, since lines through both would overlap; drops panels without values.
-    pub(super) fn by_reach(&self) -> Vec<Panel> {
+    /// A panel of the full-attention layers, or of all, and one of the windowed layers where there are both, since lines through both would
+    /// overlap; none without values.
+    pub(super) fn by_reach(&self) -> [Option<Panel>; 2] {
         let windowed = |point: &Point| point.layer.kind == LayerKind::Windowed;
         let points = || self.lines.iter().flat_map(|(_, series)| &series.points);
         let part = |name: &str, of_windows: bool| {
             let mut part = self.clone();
-            part.legend.insert(0, (None, name.to_owned()));
+            part.title = format!("{} · {name}", self.title).trim_start_matches(" · ").to_owned();
             for (_, series) in &mut part.lines {
                 series.points.retain(|point| windowed(point) == of_windows);
             }
             part
         };
-        let mut parts = match points().any(windowed) && !points().all(windowed) {
-            true => vec![part("full layers", false), part("windowed layers", true)],
-            false => vec![self.clone()],
+        let parts = match points().any(windowed) && !points().all(windowed) {
+            true => [Some(part("full layers", false)), Some(part("windowed layers", true))],
+            false => [Some(self.clone()), None],
         };
-        parts.retain(|part| !part.is_empty());
-        parts
+        parts.map(|part| part.filter(|part| !part.is_empty()))
     }
 
     /// Ends and ticks of the x axis.
@@ -180,14 +180,15 @@ mod tests {
         };
         let (full, windowed) = (LayerKind::Softmax, LayerKind::Windowed);
         let layers = |panel: &Panel| -> Vec<usize> { panel.layers().iter().map(|one| one.index).collect() };
-        let parts = panel(&[windowed, windowed, full, windowed, full]).by_reach();
-        let names: Vec<&str> = parts.iter().map(|part| part.legend[0].1.as_str()).collect();
-        assert_eq!(names, ["full layers", "windowed layers"]);
+        let by_reach = |panel: &Panel| panel.by_reach().into_iter().flatten().collect::<Vec<_>>();
+        let parts = by_reach(&panel(&[windowed, windowed, full, windowed, full]));
+        let names: Vec<&str> = parts.iter().map(|part| part.title.as_str()).collect();
+        assert_eq!(names, ["T1 · full layers", "T1 · windowed layers"]);
         assert_eq!(parts.iter().map(layers).collect::<Vec<_>>(), [vec![2, 4], vec![0, 1, 3]]);
         let mut hidden = panel(&[windowed, full]);
         hidden.lines[0].1.points[0].value = None;
-        assert_eq!(hidden.by_reach().len(), 1, "a panel without a value is left out");
-        assert_eq!(panel(&[full, full]).by_reach().len(), 1);
-        assert_eq!(panel(&[windowed]).by_reach().len(), 1);
+        assert_eq!(by_reach(&hidden).len(), 1, "a panel without a value is left out");
+        assert_eq!(by_reach(&panel(&[full, full])).len(), 1);
+        assert_eq!(by_reach(&panel(&[windowed])).len(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Named rows on one axis: bars, or numbers with 95% intervals; single units as dots if too few for an interval.
 
-use super::axis::spanning;
+use super::axis::{signed, spanning};
 use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet};
 use super::style::{Colour, INK, UNIT};
 use super::{Figure, Origin};
@@ -112,8 +112,10 @@ fn note(Estimate { n, value, band, .. }: &Estimate, percent: bool) -> String {
     let digits = (1.0 - size.max(1e-9).log10().floor()).clamp(2.0, 6.0) as usize;
     // Drop the sign of a rounded zero.
     let write = |x: f64| match percent {
-        true => format!("{:.0}%", 100.0 * x),
-        false => format!("{:.digits$}", if x.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { x }),
+        true => signed(format!("{:.0}%", 100.0 * x)),
+        false => {
+            signed(format!("{:.digits$}", if x.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { x }))
+        }
     };
     match (value, band) {
         (Some(value), Some((low, high))) => {
@@ -135,9 +137,9 @@ mod tests {
     fn small_numbers_have_two_significant_digits_of_their_interval() {
         let of = |n, value, band| note(&Estimate { n, value: Some(value), band, each: Vec::new() }, false);
         assert_eq!(of(10, 0.00523, Some((0.00241, 0.00862))), "0.0052 [0.0024, 0.0086]  n = 10");
-        assert_eq!(of(10, 1.5, Some((-2.0, 5.0))), "1.50 [-2.00, 5.00]  n = 10");
+        assert_eq!(of(10, 1.5, Some((-2.0, 5.0))), "1.50 [−2.00, 5.00]  n = 10");
         assert_eq!(of(0, 0.0836, None), "0.084");
-        assert_eq!(of(3, -0.00004, Some((-0.3, 0.3))), "0.00 [-0.30, 0.30]  n = 3");
+        assert_eq!(of(3, -0.00004, Some((-0.3, 0.3))), "0.00 [−0.30, 0.30]  n = 3");
     }
 
     #[test]
@@ -169,7 +171,7 @@ mod tests {
             let words: Vec<_> = words.filter(within).collect();
             let count = |text: &str| words.iter().filter(|(word, _)| *word == text).count();
             let found =
-                [label, "0.10 [-0.20, 0.40]  n = 8", "right", "wrong", "effect", "control"].map(count);
+                [label, "0.10 [−0.20, 0.40]  n = 8", "right", "wrong", "effect", "control"].map(count);
             assert_eq!(found, [3, 3, 1, 1, 1, 1], "{words:?}");
         }
     }

@@ -20,7 +20,7 @@ pub use super::panel::{Across, Panel, Rows};
 pub use super::plot::{Mark, Plain, Sample};
 use super::plot::{Plane, explained, kind_mark};
 use super::shades::Shades;
-use super::style::{GREY, GRID, LINEAR, UNIT};
+use super::style::{GREY, GRID, LINEAR, UNIT, WHITE};
 use palimpsest_analysis::lens::Series;
 use palimpsest_data::ground::order::sorted_unique;
 
@@ -83,7 +83,8 @@ fn arrange<T: Clone>(rows: Vec<Vec<T>>, most: usize) -> Vec<Vec<T>> {
     broken(&all, columns_for(all.len(), most))
 }
 
-/// Number of columns, at most `most`: fewest empty cells, then most columns.
+/// Number of columns, at most `most`: fewest empty cells, then most columns, but more than half of `most` from three on: a sheet of two
+/// columns would be longer than a page.
 fn columns_for(count: usize, most: usize) -> usize {
     let most = most.clamp(1, count.max(1));
     // With many rows, the last may be incomplete.
@@ -91,7 +92,7 @@ fn columns_for(count: usize, most: usize) -> usize {
         return most;
     }
     let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
-    (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
+    ((most / 2 + usize::from(most > 2)).max(1)..=most).rev().min_by_key(empty).unwrap_or(1)
 }
 
 /// A row of the sheet, with its heights in pixels.
@@ -148,7 +149,9 @@ impl Sheet {
         let top = head.height() + y_label.above();
         let bottom = top + height;
         let left = margin() + AxisName::beside(&self.y_label);
-        let area = &mut Drawing::of((width, bottom + 12 + legend.height() + margin()));
+        let x_label = wrapped(plan.x_label.as_deref().unwrap_or_default(), LABEL.size, width - 2 * margin());
+        let named = bottom + LINE * (x_label.len() as i32 - 1).max(0);
+        let area = &mut Drawing::of((width, named + 12 + legend.height() + margin()));
         head.draw(area);
         y_label.draw(area, head.height(), top + height / 2);
         let mut y = top;
@@ -169,9 +172,13 @@ impl Sheet {
             shades.draw(area, (left + columns * plan.cell(), top + row.head), row.plot);
         }
         let middle = left + (columns * plan.cell() + plan.beside - plan.after) / 2;
-        let x_label = plan.x_label.as_deref().unwrap_or_default();
-        write(area, x_label, (middle, bottom - 11), LABEL.centred());
-        legend.draw(area, |total| ((width - total) / 2).max(margin()), bottom + 10);
+        for (at, line) in (0..).zip(&x_label) {
+            // Under the panels, unless it is so wide that it would leave the picture.
+            let half = text_width(line, LABEL.size) / 2 + margin();
+            let middle = middle.clamp(half.min(width / 2), (width - half).max(width / 2));
+            write(area, line, (middle, bottom - 11 + at * LINE), LABEL.centred());
+        }
+        legend.draw(area, |total| ((width - total) / 2).max(margin()), named + 10);
         std::mem::take(area)
     }
 
@@ -204,8 +211,12 @@ impl Sheet {
             (true, true) => LEAST.1,
         });
         let most = (1..=24).take_while(|columns| across(*columns, narrowest) <= room()).count();
-        let parts = self.rows.iter().map(|row| row.iter().flat_map(Panel::by_reach).collect());
-        let rows = arrange(parts.collect(), most);
+        // Windowed layers have a row below that of the others.
+        let parts = self.rows.iter().flat_map(|row| {
+            let parts: Vec<_> = row.iter().map(Panel::by_reach).collect();
+            [0, 1].map(|reach| parts.iter().filter_map(|part| part[reach].clone()).collect::<Vec<_>>())
+        });
+        let rows = arrange(parts.filter(|row| !row.is_empty()).collect(), most);
         let columns = rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
         let width = width_for(across(columns, natural));
         let fitting = (width - across(columns, 0)) / columns;
@@ -257,9 +268,6 @@ impl Sheet {
         let above = top + row.head - 5 - legend.height() - columns::above(panel.columns());
         legend.draw(area, |_| left, above);
         let frame = Frame { left, top: top + row.head, width, height: row.plot };
-        if !panel.rows.names.is_empty() {
-            row_names(area, &panel.rows, frame, plan);
-        }
         let rows = Range::over(0.0, panel.rows.names.len() as f64);
         let y = if panel.rows.names.is_empty() { y } else { &rows };
         let corners = [(frame.left, frame.top), (frame.right(), frame.bottom())].map(units);
@@ -298,6 +306,9 @@ impl Sheet {
             }
         }
         area.line([(x0, y0), (x0, y1), (x1, y1)], GREY, UNIT);
+        if !panel.rows.names.is_empty() {
+            row_names(area, &panel.rows, frame, plan);
+        }
         if let Some(reference) = reference.filter(|r| (y.low..=y.high).contains(r)) {
             let at = plane.up(y.place(reference));
             area.line([(x0, at), (x1, at)], GREY, UNIT);
@@ -377,8 +388,15 @@ fn row_names(area: &mut Drawing, rows: &Rows, frame: Frame, plan: &Plan) {
         match notes.get(at) {
             Some(note) if plan.stacked => {
                 let (right, top) = (frame.right() + 12, up(at + 1));
-                let room = plan.cell() - GAP - text_width(note, NOTE.size) - 8;
-                write(area, &fitted(name, LABEL.size, room), (frame.left - 12, top), LABEL);
+                let room = plan.cell() - GAP - text_width(note, NOTE.size) - 24;
+                let name = fitted(name, LABEL.size, room);
+                // Lines of the axis do not go through words.
+                let widths = [text_width(&name, LABEL.size), text_width(note, NOTE.size)];
+                for (from, wide) in [(frame.left + 4, widths[0]), (right - widths[1], widths[1])] {
+                    let corners = [(from - 1, top + 1), (from + wide + 1, top + 15)];
+                    area.fill(Form::Rectangle(corners.map(units)), WHITE);
+                }
+                write(area, &name, (frame.left + 4, top), LABEL);
                 write(area, note, (right, top + 1), NOTE.right());
             }
             Some(note) => {

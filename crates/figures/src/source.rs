@@ -30,7 +30,7 @@ impl Origin {
         });
         let tokens = run.header_text("/identity/context/tokens");
         parts.extend(tokens.map(|tokens| format!("context {tokens} tokens")));
-        parts.extend(judge.map(|judge| format!("judge {}", shortened(short_judge(judge), 40))));
+        parts.extend(judge.map(|judge| format!("judge {}", shortened(short_judge(judge), 60))));
         Origin { name: model.clone(), model, condition: None, line: parts.join(" · ") }
     }
 
