@@ -49,7 +49,9 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Figure {
         origin: origin.to_owned(),
         rows: panels(&counts.values, (0.0, most as f64), "", words, marks),
         // Bars that are named by their one part need no legend.
-        legend: parts.filter(|_| counts.values.iter().any(|one| one.by_split.keys().ne([&one.value]))).collect(),
+        legend: parts
+            .filter(|_| counts.values.iter().any(|one| one.by_split.keys().ne([&one.value])))
+            .collect(),
         panel: LENGTH,
         ..Sheet::default()
     };

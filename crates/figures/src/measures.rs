@@ -253,8 +253,10 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
             let condition = condition.map(label).unwrap_or_default();
             for line in &row.lines {
                 let stroke = Meaning::Group(lines.len()).stroke();
-                legend
-                    .push((Some(stroke), format!("{condition} (n = {})", cases(line)).trim_start().to_owned()));
+                legend.push((
+                    Some(stroke),
+                    format!("{condition} (n = {})", cases(line)).trim_start().to_owned(),
+                ));
                 lines.push((stroke, line.series.clone()));
             }
         }
