@@ -74,7 +74,10 @@ pub(super) fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
         let dropped = match example.dropped.len() {
             0 => String::new(),
             n if dropped.len() > 24 => format!(" ({n} dropped)"),
-            _ => format!(" (dropped: {dropped})"),
+            _ => format!(
+                " (without {} {dropped})",
+                if example.dropped.len() == 1 { segment.to_owned() } else { captions::plural(segment) }
+            ),
         };
         let (count, tokens) = (example.segments.len(), example.prompt_tokens);
         let note = format!("{count} {segments}{dropped}, {tokens} tokens");

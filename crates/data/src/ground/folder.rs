@@ -76,7 +76,7 @@ pub fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Removes what a killed [`write`] left in the folder `name` of `dir`. Nobody else may be writing there.
+/// Removes what a killed [`write()`] left in the folder `name` of `dir`. Nobody else may be writing there.
 pub fn remove_temporary(dir: &Path, name: &str) -> Result<()> {
     for (entry, kind) in entries(dir, name)? {
         if entry.starts_with(TEMPORARY) && !kind.is_dir() {
