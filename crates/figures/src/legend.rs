@@ -46,8 +46,13 @@ impl Legend {
             // A count is kept whole.
             let texts = match text.split_once(" (n = ") {
                 Some((words, n)) if sample.is_some() && !fits(&text) => {
-                    let words = wrapped(words, style.size, room - gap - indent);
-                    words.into_iter().chain([format!("(n = {n}")]).collect()
+                    let mut lines = wrapped(words, style.size, room - gap - indent);
+                    let last = lines.last().map(|last| format!("{last} (n = {n}")).filter(|last| fits(last));
+                    match (last, lines.last_mut()) {
+                        (Some(last), Some(line)) => *line = last,
+                        _ => lines.push(format!("(n = {n}")),
+                    }
+                    lines
                 }
                 _ => wrapped(&text, style.size, room - gap - indent),
             };
