@@ -8,7 +8,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 use minijinja_contrib::{filters as contrib, globals};
 
 use super::TextError;
-use super::bounds::{charge, charge_printed, check_method, longest};
+use super::bounds::{charge, charge_printed, check_kept, check_method, longest};
 use super::python_json::{JsonStyle, python_float};
 use super::sandbox::{Raised, Sandbox};
 
@@ -34,8 +34,17 @@ pub(super) fn environment() -> Result<Sandbox, TextError> {
     });
     env.add_filter("striptags", contrib::striptags);
     env.add_filter("filesizeformat", contrib::filesizeformat);
-    env.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
-    env.add_function("joiner", globals::joiner);
+    env.add_function("cycler", |items: Rest<Value>| -> Result<Value, Error> {
+        check_kept(&items)?;
+        globals::cycler(items.0)
+    });
+    env.add_function("joiner", |by: Option<Value>| -> Result<Value, Error> {
+        if by.as_ref().is_some_and(|by| by.kind() != ValueKind::String) {
+            return Err(failed("joiner: what joins is not a text"));
+        }
+        check_kept(by.as_slice())?;
+        Ok(globals::joiner(by))
+    });
     env.add_function("raise_exception", |reason: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, reason).with_source(Raised))
     });
@@ -123,9 +132,11 @@ fn tojson(value: &Value, args: Rest<Value>, options: Kwargs) -> Result<String, E
         let item = if indent.is_some() { "," } else { ", " };
         [item.to_owned(), ": ".to_owned()]
     });
-    JsonStyle { ascii, indent, item, key, sort_keys }
+    let text = JsonStyle { ascii, indent, item, key, sort_keys }
         .write(value, longest())
-        .map_err(|error| failed(format!("tojson: {error}")))
+        .map_err(|error| failed(format!("tojson: {error}")))?;
+    charge(text.len())?;
+    Ok(text)
 }
 
 fn length(value: &Value) -> Result<Value, Error> {

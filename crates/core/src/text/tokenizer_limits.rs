@@ -1,10 +1,12 @@
 //! Limits of an untrusted `tokenizer.json`, checked before it is used: what makes texts larger, or takes more than linear time.
 //!
-//! A text grows by what normalisers and decoders write for each character, step by step, and by long tokens. Patterns with look-around or
-//! back-references are matched by backtracking, which has no bound that depends on the text alone.
+//! A text grows by what normalisers, pre-tokenisers and decoders write for each character, step by step, and by long tokens. Patterns with
+//! look-around or back-references are matched by backtracking, which has no bound that depends on the text alone.
+
+use std::fmt;
 
 use base64::Engine;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::TextError;
@@ -15,7 +17,7 @@ const LONGEST_TEXT: usize = 64;
 /// Maximum factor by which the steps of a part can make a text longer together.
 const MOST_GROWTH: usize = 256;
 
-/// Maximum bytes that the charsmap of a SentencePiece normaliser writes for a match; known ones write at most 33.
+/// Maximum bytes that the charsmap of a SentencePiece normaliser writes for a match. NFKC writes at most 33.
 const LONGEST_MAPPED: usize = 256;
 
 /// Maximum bytes of a pattern.
@@ -27,8 +29,14 @@ const LONGEST_TOKEN: usize = 16 << 10;
 /// Maximum levels of steps within steps.
 const DEPTH: usize = 16;
 
-/// Maximum characters of a word that WordPiece searches in quadratic time.
-const LONGEST_WORD: u64 = 10_000;
+/// Maximum steps of all parts together, those that hold others included: each takes a pass over the text.
+const MOST_STEPS: usize = 64;
+
+/// Maximum characters of a word that WordPiece searches in quadratic time; it is 100 by default.
+const LONGEST_WORD: u64 = 1000;
+
+/// Maximum characters of a piece of a Unigram vocabulary, which is sought at each place of a text; SentencePiece makes 16 by default.
+const LONGEST_PIECE: usize = 512;
 
 /// Ids may leave out this many beside four times as many as there are tokens: lists of all ids are made.
 const MOST_UNUSED: usize = 1 << 18;
@@ -42,7 +50,7 @@ const KNOWN: [&str; 2] = [r"(?=(\d{3})+(?!\d))", r"\d{1,3}(?=(?:\d{3})*\b)"];
 /// What makes a pattern be matched by backtracking.
 const BACKTRACKING: [&str; 10] = ["(?=", "(?!", "(?<=", "(?<!", "(?>", "(?(", "\\k", ")?+", ")*+", ")++"];
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Parts {
     #[serde(default)]
     normalizer: Value,
@@ -54,12 +62,59 @@ struct Parts {
     model: Model,
 }
 
-/// All of a model but its vocabulary, which is checked as it is read.
-#[derive(Default, Deserialize)]
+/// What is checked of a model before its vocabulary is read.
+#[derive(Default, serde::Deserialize)]
 struct Model {
+    #[serde(default)]
+    vocab: Longest,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     max_input_chars_per_word: Option<u64>,
+}
+
+/// Characters of the longest piece of a Unigram vocabulary, which is a list; the others are mappings, and have 0.
+#[derive(Default)]
+struct Longest(usize);
+
+impl<'de> Deserialize<'de> for Longest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Pieces)
+    }
+}
+
+struct Pieces;
+
+impl<'de> Visitor<'de> for Pieces {
+    type Value = Longest;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a vocabulary")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut pieces: A) -> Result<Longest, A::Error> {
+        let mut longest = 0;
+        while let Some((piece, _)) = pieces.next_element::<(String, IgnoredAny)>()? {
+            longest = longest.max(piece.chars().count());
+        }
+        Ok(Longest(longest))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut tokens: A) -> Result<Longest, A::Error> {
+        while tokens.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Longest(0))
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Longest, E> {
+        Ok(Longest(0))
+    }
+}
+
+/// What the steps so far come to.
+struct Sum {
+    /// Of all parts.
+    steps: usize,
+    /// Factor by which those of this part can make a text longer.
+    growth: usize,
 }
 
 /// Checks the text of a `tokenizer.json`; `name` is for errors.
@@ -67,13 +122,14 @@ pub(super) fn check(bytes: &[u8], name: &str) -> Result<(), TextError> {
     let failed = |reason| TextError::Tokenizer { name: name.to_owned(), reason };
     let parts: Parts = serde_json::from_slice(bytes)
         .map_err(|error| failed(format!("not a usable tokenizer.json: {error}")))?;
+    let mut sum = Sum { steps: 0, growth: 1 };
     for (part, steps) in [
         ("normalizer", &parts.normalizer),
         ("pre_tokenizer", &parts.pre_tokenizer),
         ("decoder", &parts.decoder),
     ] {
-        let mut growth = 1;
-        check_step(steps, part, 0, &mut growth).map_err(failed)?;
+        sum.growth = 1;
+        check_step(steps, part, 0, &mut sum).map_err(failed)?;
     }
     let model = parts.model;
     for (field, text) in [
@@ -82,6 +138,12 @@ pub(super) fn check(bytes: &[u8], name: &str) -> Result<(), TextError> {
     ] {
         short(&format!("model.{field}"), text.as_deref().unwrap_or_default(), LONGEST_TEXT)
             .map_err(failed)?;
+    }
+    if model.vocab.0 > LONGEST_PIECE {
+        return Err(failed(format!(
+            "`model.vocab` has a piece of {} characters, and at most {LONGEST_PIECE} are taken",
+            model.vocab.0
+        )));
     }
     match model.max_input_chars_per_word.filter(|&chars| chars > LONGEST_WORD) {
         Some(chars) => Err(failed(format!(
@@ -116,8 +178,8 @@ fn short(field: &str, text: &str, most: usize) -> Result<(), String> {
     }
 }
 
-/// Checks one step, or the steps within it; multiplies `growth`.
-fn check_step(step: &Value, field: &str, depth: usize, growth: &mut usize) -> Result<(), String> {
+/// Checks one step, or the steps within it, and adds it to `sum`.
+fn check_step(step: &Value, field: &str, depth: usize, sum: &mut Sum) -> Result<(), String> {
     if depth > DEPTH {
         return Err(format!("`{field}` is nested more than {DEPTH} deep"));
     }
@@ -125,10 +187,14 @@ fn check_step(step: &Value, field: &str, depth: usize, growth: &mut usize) -> Re
     match step {
         Value::Array(steps) => {
             for (i, step) in steps.iter().enumerate() {
-                check_step(step, &format!("{field}[{i}]"), depth, growth)?;
+                check_step(step, &format!("{field}[{i}]"), depth, sum)?;
             }
         }
         Value::Object(fields) => {
+            sum.steps += 1;
+            if sum.steps > MOST_STEPS {
+                return Err(format!("`{field}` is one of more than {MOST_STEPS} steps"));
+            }
             for (key, value) in fields {
                 match (key.as_str(), value) {
                     ("precompiled_charsmap", Value::String(map)) => check_map(map, &below(key))?,
@@ -138,7 +204,7 @@ fn check_step(step: &Value, field: &str, depth: usize, growth: &mut usize) -> Re
                     }
                     (_, Value::String(text)) => short(&below(key), text, LONGEST_TEXT)?,
                     (_, value @ (Value::Array(_) | Value::Object(_))) => {
-                        check_step(value, &below(key), depth + 1, growth)?;
+                        check_step(value, &below(key), depth + 1, sum)?;
                     }
                     _ => {}
                 }
@@ -146,9 +212,16 @@ fn check_step(step: &Value, field: &str, depth: usize, growth: &mut usize) -> Re
             if let Some(content) = step["content"].as_str() {
                 // An expression can match between characters.
                 let between = usize::from(step["pattern"]["String"].as_str().is_none_or(str::is_empty));
-                *growth = growth.saturating_mul((content.chars().count() + between).max(1));
+                sum.growth = sum.growth.saturating_mul((content.chars().count() + between).max(1));
             }
-            if *growth > MOST_GROWTH {
+            // Each byte above 127 becomes a letter of two bytes, and a sign before each piece can be longer than the piece.
+            let factor = match step["type"].as_str() {
+                Some("ByteLevel") if step["add_prefix_space"] == true => 3,
+                Some("ByteLevel" | "Metaspace") => 2,
+                _ => 1,
+            };
+            sum.growth = sum.growth.saturating_mul(factor);
+            if sum.growth > MOST_GROWTH {
                 return Err(format!("`{field}` can make a text more than {MOST_GROWTH} times as long"));
             }
         }
@@ -241,6 +314,10 @@ mod tests {
         json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false})
     }
 
+    fn byte_level() -> Value {
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false})
+    }
+
     fn nested(depth: usize, key: &str) -> Value {
         (0..depth).fold(json!({"type": "ByteLevel"}), |inner, _| json!({"type": "Sequence", key: [inner]}))
     }
@@ -274,6 +351,21 @@ mod tests {
             ("decoder", replaced(&json!({"String": "a"}), &long), "`decoder.content`"),
             ("decoder", json!({"type": "WordPiece", "prefix": long, "cleanup": true}), "`decoder.prefix`"),
             ("decoder", nested(30, "decoders"), "`decoder.decoders[0]"),
+            (
+                "normalizer",
+                json!({"type": "Sequence", "normalizers": vec![json!({"type": "ByteLevel"}); 24]}),
+                "`normalizer.normalizers[8]`",
+            ),
+            (
+                "pre_tokenizer",
+                json!({"type": "Sequence", "pretokenizers": vec![byte_level(); 24]}),
+                "`pre_tokenizer.pretokenizers[8]`",
+            ),
+            (
+                "normalizer",
+                json!({"type": "Sequence", "normalizers": vec![json!({"type": "Lowercase"}); 100]}),
+                "`normalizer.normalizers[63]`",
+            ),
         ] {
             let mut json = fixture();
             json[part] = value;
@@ -285,6 +377,8 @@ mod tests {
             ("continuing_subword_prefix", json!(long)),
             ("end_of_word_suffix", json!(long)),
             ("max_input_chars_per_word", json!(1_u64 << 40)),
+            ("max_input_chars_per_word", json!(1001)),
+            ("vocab", json!([["<unk>", 0.0], ["x".repeat(513), -1.0]])),
         ] {
             let mut json = fixture();
             json["model"][field] = value;
@@ -298,6 +392,23 @@ mod tests {
             let error =
                 Tokenizer::from_bytes(json.to_string().as_bytes(), "of a test").unwrap_err().to_string();
             assert!(error.contains("`model.vocab` or `added_tokens`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_or_two_byte_levels_and_long_pieces_are_taken() {
+        let two = json!({"type": "Sequence", "pretokenizers": vec![byte_level(); 2]});
+        let unigram = json!({
+            "type": "Unigram", "unk_id": 0, "byte_fallback": false,
+            "vocab": [["<unk>", 0.0], ["\u{2581}".repeat(400), -1.0], ["a", -2.0]]
+        });
+        for (part, value) in
+            [("normalizer", json!({"type": "ByteLevel"})), ("pre_tokenizer", two), ("model", unigram)]
+        {
+            let mut json = fixture();
+            json[part] = value;
+            let taken = super::check(json.to_string().as_bytes(), "of a test");
+            assert!(taken.is_ok(), "{part}: {taken:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use minijinja::Value;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -12,6 +13,12 @@ fn rendered(source: &str) -> Result<String, TextError> {
     let message = |role, content: &str| Message { role, content: content.to_owned() };
     let messages = [message(MessageRole::User, "hello"), message(MessageRole::Assistant, "Hi {name}, é🤖")];
     template.render(&messages, true)
+}
+
+/// An expression of a long text `t`, as often as it takes to make more than the budget.
+fn many(expression: &str) -> String {
+    let each = format!("{{% set a = {expression} %}}");
+    format!("{{% set t = 'x' * 4000000 %}}{}", each.repeat(150))
 }
 
 /// A loop whose body stands in line 3.
@@ -62,7 +69,25 @@ fn templates_without_bound_are_refused_by_the_line_that_breaks_it() {
                 "{% set x = 1 %}{{ m(m(m(m(m(m('abcd' * 9000)))))) }}",
             ),
         ),
+        // Made by a filter within `map`, or split into copies.
+        (
+            1,
+            "{% set t = ' ' * 1000000 %}{% set l = [[1]] * 10000 %}{{ l|map('tojson', false, t)|list|length }}"
+                .to_owned(),
+        ),
+        (1, many("[t]|map('upper')")),
+        (1, many("t.split(',')")),
+        (1, many("t.rpartition(',')")),
+        (1, many("t.splitlines()")),
+        (1, many("t|split(',')")),
+        (1, many("t|lines")),
+        (1, "{% set c = cycler('x' * 1000000) %}{{ [c] * 1000 }}".to_owned()),
         // Stack.
+        (1, "{% set n = namespace() %}{% set n.c = cycler(n) %}{{ n }}".to_owned()),
+        (1, "{% set n = namespace() %}{% set n.c = cycler(1, [{'a': (n,)}]) %}{{ n }}".to_owned()),
+        (1, "{% set n = namespace() %}{% set n.c = joiner(n) %}{{ n }}".to_owned()),
+        (1, "{% set n = namespace() %}{% set n.c = joiner([n]) %}{{ n }}".to_owned()),
+        (3, looped("{% set ns = namespace(c=cycler(1)) %}", "{% set ns.c = cycler(ns.c) %}")),
         (3, looped(ns, "{% set ns.l = [ns.l] %}")),
         (3, looped(ns, "{% set ns.l = {'a': ns.l} %}")),
         (3, looped(ns, "{% set ns.l = (ns.l,) %}")),
@@ -95,6 +120,22 @@ fn templates_without_bound_are_refused_by_the_line_that_breaks_it() {
                 .to_owned(),
         ),
         (1, "{{ ('a' * 3000000).strip('b' * 3000000 ~ 'a') }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|map(attribute='x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|map(attribute=[1] * 20000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|sort(attribute='x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|sort(attribute='a,' * 500) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|sort(**{'attribute': 'x' * 1000000}) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|unique(attribute='x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|min(attribute='x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|max(attribute='x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|selectattr('x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|rejectattr('x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|groupby('x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|groupby(attribute='x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|sum('x' * 1000000) }}".to_owned()),
+        (1, "{{ ([{}] * 20000)|join(',', 'x' * 1000000) }}".to_owned()),
+        (1, "{{ [[{}] * 20000]|map('selectattr', 'x' * 1000000) }}".to_owned()),
+        (1, "{{ (['b'] * 20000)|select('in', 'a' * 3000000) }}".to_owned()),
         (1, "{% for i in range(2 ** 40) %}{% endfor %}".to_owned()),
         // Other files.
         (1, "{% include 'hostile' %}".to_owned()),
@@ -138,10 +179,66 @@ fn what_honest_templates_build_is_left_as_it_is() {
         ("{% for m in messages if m.role == 'user' %}{{ loop.index }}{% else %}none{% endfor %}", "1"),
         ("{% filter upper|replace('A', 'b') %}a{{ 'c' }}{% endfilter %}", "bC"),
         ("{% for x in [[1, [2]], 3] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}", "123"),
+        (
+            "{% set c = cycler('a', ['b']) %}{{ c.next() }}{{ c.next()[0] }}{% set j = joiner(', ') %}{{ j() }}{{ j() }}",
+            "ab, ",
+        ),
+        ("{% set j = joiner() %}{{ j() }}{{ j() }}", ", "),
+        (
+            "{{ {'a': 1, 'b': 1}|chain({'b': 2})|tojson }}{{ [1]|chain([2], 'c')|join }}",
+            "{\"a\": 1, \"b\": 2}12c",
+        ),
+        (
+            "{{ messages|map(attribute='role')|map('upper')|join(' ') }}{{ x|map('upper')|list }}",
+            "USER ASSISTANT[]",
+        ),
+        (
+            "{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|first }}{{ ['a', 'b']|select('in', 'bc')|join }}",
+            "hellob",
+        ),
+        (
+            "{{ messages|sort(attribute='role,content')|map(attribute='role')|join(' ') }}{{ 'a b'|split(' ')|last }}",
+            "assistant userb",
+        ),
         ("{{ messages[1:] is sequence }}{{ '%s-%d'|format('a', 3) }}{{ '{}'.format(1) }}", "Truea-31"),
     ] {
         assert_eq!(rendered(source).unwrap(), expected, "{source}");
     }
+}
+
+#[test]
+fn a_mapping_chained_with_itself_stays_as_small_as_it_is() {
+    for (of, expected) in [("{'x': 1}", "1"), ("[]", "0"), ("''", "0")] {
+        let doubled = "{% set a = a|chain(a) %}".repeat(30);
+        let source = format!("{{% set a = {of} %}}{doubled}{{{{ a|length }}}}");
+        assert_eq!(rendered(&source).unwrap(), expected, "{of}");
+    }
+}
+
+#[test]
+fn what_a_namespace_is_given_is_counted() {
+    let _rendering = super::Rendering::start(0, 0);
+    let left = || super::BUDGET.with_borrow(|budget| budget.as_ref().unwrap().left);
+    let before = left();
+    super::stored(Value::from(vec![1, 2, 3])).unwrap();
+    assert_eq!(before - left(), 4 * super::ENTRY);
+    super::BUDGET.with_borrow_mut(|budget| budget.as_mut().unwrap().until = Instant::now());
+    std::thread::sleep(Duration::from_millis(2));
+    let error = super::stored(Value::from(1)).unwrap_err().to_string();
+    assert!(error.contains("it takes more than 5 s"), "{error}");
+}
+
+#[test]
+fn a_chat_of_2000_messages_can_be_put_together_one_by_one() {
+    let source = "{% set ns = namespace(text='') %}{% for m in messages %}{% set ns.text = ns.text ~ m.content %}{% endfor %}{{ ns.text|length }}";
+    let template = ChatTemplate::new("honest", source, None, None).unwrap();
+    let messages: Vec<Message> = (0..2000)
+        .map(|i| {
+            let role = if i % 2 == 0 { MessageRole::User } else { MessageRole::Assistant };
+            Message { role, content: "x".repeat(282) }
+        })
+        .collect();
+    assert_eq!(template.render(&messages, false).unwrap(), "564000");
 }
 
 /// Texts, lists and numbers.
