@@ -417,7 +417,7 @@ fn every_session_of_a_case_has_the_number_of_its_span_and_dropped_ones_leave_a_g
             .contains("numbered from 0, as in the run's files; a gap is where sessions were not shown")
     );
     assert!(
-        said.contains(&"29 sessions (dropped: 0), 100 tokens".replace("100", &tokens(&made))),
+        said.contains(&"29 sessions (without session 0), 100 tokens".replace("100", &tokens(&made))),
         "{said:?}"
     );
     let table = String::from_utf8(figure.csv.clone()).unwrap();

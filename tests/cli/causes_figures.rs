@@ -328,7 +328,8 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
         );
         assert!((row["effect"].parse::<f64>().unwrap() - expected.effect.log_p_drop).abs() < 1e-12);
     }
-    let named = format!("{} of {}, {}", largest[0].span, largest[0].answer.case, largest[0].answer.probe);
+    let span = largest[0].span.replace('[', " ").replace(']', "");
+    let named = format!("{span} of {}, {}", largest[0].answer.case, largest[0].answer.probe);
     let svg = std::fs::read_to_string(dir.join("figures/causes-largest.svg")).unwrap();
     assert!(svg.contains(&named), "{named}");
 

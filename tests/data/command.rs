@@ -17,7 +17,7 @@ fn check_sums_a_sound_file_up_in_one_line() {
     std::fs::write(&path, json!([super::checks::row("a")]).to_string()).unwrap();
     let (code, out, err) = palimpsest(&["data", "check", shown(&path)]);
     assert_eq!((code, err.as_str(), out.lines().count()), (0, "", 1));
-    assert!(out.contains("1 rows (T2 1), no problems, SHA-256 "), "{out}");
+    assert!(out.contains("1 row (T2 1), no problems, SHA-256 "), "{out}");
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn check_lists_flags_without_failing_and_problems_with() {
     };
     let good = crate::cli::palimpsest(["data", "check", &write(sound(), "good")]);
     assert_eq!(good.code, Some(0), "{}", good.err);
-    assert!(good.out.contains("1 rows (d 1), 2 questions (T1 2), no problems"), "{}", good.out);
+    assert!(good.out.contains("1 row (d 1), 2 questions (T1 2), no problems"), "{}", good.out);
     assert!(good.out.contains("warning: time-order: 2 segments whose time sorts before"), "{}", good.out);
     let bad = edited(sound(), QUESTIONS, |v| v[1]["id"] = json!(3));
     let bad = crate::cli::palimpsest(["data", "check", &write(bad, "bad")]);

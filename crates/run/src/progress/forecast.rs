@@ -162,14 +162,13 @@ impl Forecast {
         Some((seconds - (now - since)).max(least))
     }
 
-    /// Each kind of work at its own speed so far. `None` before each that is expected was seen: histories are far faster than answers.
+    /// Each kind of work at its own speed so far; histories, which are faster, at most at that of answers. `None` before any answer.
     fn work_left(&self) -> Option<f64> {
-        let seconds = |amount: &Amount| match (amount.left, amount.done) {
-            (0, _) => Some(0.0),
-            (_, 0) => None,
-            (left, done) => Some(left as f64 * amount.seconds / done as f64),
-        };
-        self.work.iter().map(seconds).sum()
+        let [histories, answers] = self.work;
+        let pace = |amount: Amount| (amount.done > 0).then(|| amount.seconds / amount.done as f64);
+        let of_answers = pace(answers).or((answers.left == 0).then_some(0.0))?;
+        let of_histories = pace(histories).unwrap_or(of_answers);
+        Some(histories.left as f64 * of_histories + answers.left as f64 * of_answers)
     }
 
     /// As of the last step or work; `None` before any data.
