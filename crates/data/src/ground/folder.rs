@@ -185,7 +185,8 @@ fn outside(name: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("`{name}` does not name a file inside the folder"))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
