@@ -60,7 +60,7 @@ JUDGED = ["stale", "stale-gemma", "subtlememory", "knowme"]
 READ = ["pairs"]  # verdicts are read from the answers
 CAUSES = ["stale"]
 
-# What is drawn: a folder of pictures, a heading, what is typed, and the kinds that are shown.
+# Pictures to draw: folder, heading, commands, and the kinds that are shown.
 CURVES = ["curves-by-type", "curves-by-split", "ratio-of-means", "mean-of-ratios"]
 DRAWN = [
     ("stale", "STALE, the plain condition", ["figures", "stale", "--condition", "plain"],

@@ -21,7 +21,7 @@ const FIRST_TOKEN: &str = "(first token)";
 const SINKS: &str = "(learned sinks)";
 const ELSEWHERE: &str = "(elsewhere)";
 
-/// What the output needs beside the passes; token ids without a text have no tokenizer.
+/// Inputs of the output beside the passes; token ids without a text have no tokenizer.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a> {
     pub job: &'a TraceJob,
@@ -125,7 +125,7 @@ fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_owned).to_vec()
 }
 
-/// What knock-outs hide, a line each.
+/// One line per hidden part.
 pub(super) fn banner(hidden: &[Hidden]) -> String {
     hidden.iter().map(|hidden| format!("knocked out: {hidden}\n")).collect()
 }

@@ -97,7 +97,8 @@ def test_verdicts_of_a_judge_that_cannot_judge_are_withheld_everywhere(page, run
     page.open(origin, view="overview")
     page.wait("return document.querySelectorAll('#overview-view svg').length > 4", seconds=60)
     text = page.text("#overview-view")
-    assert text.count("Labels are withheld: ") == 1, text
+    said = re.findall(r"Labels are withheld: (\S*tiny-135m.*? has about 135 million parameters by its name)\.", text)
+    assert len(said) == text.count("Labels are withheld: ") == 1, text
     assert "cannot judge" in text and not re.search(r"\d+ (are )?(right|wrong|correct)|(right|wrong) \d", text)
 
 

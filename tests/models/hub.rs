@@ -122,7 +122,7 @@ fn a_model_is_fetched_by_its_id_and_then_found_without_any_request() {
     let (fetched, said) = desk.trace("tiny/sharded", &[]);
     assert!(fetched == of_folder, "the same bytes as from the folder");
 
-    // What is fetched is said first: repository, commit, files, bytes and the folder.
+    // The announcement comes first: repository, commit, files, bytes and the folder.
     let bytes: usize =
         NEEDED.iter().map(|name| fs::read(fixture("qwen2-sharded-tiny").join(name)).unwrap().len()).sum();
     assert!((100_000..1_000_000).contains(&bytes));

@@ -63,7 +63,7 @@ struct State {
     refused: Option<String>,
     /// A file of which so many bytes are sent, then no more.
     stalled: Option<(String, usize)>,
-    /// Whether that has happened.
+    /// True once that has happened.
     has_stalled: bool,
 }
 

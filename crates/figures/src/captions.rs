@@ -166,7 +166,7 @@ pub(super) fn drawn(lens: &Lens) -> String {
     )
 }
 
-/// What the benchmark's questions differ by; `probe` is a file's word.
+/// Name of the questions' dimension in prose; files call it `probe`.
 pub(super) fn question(lens: &Lens) -> &'static str {
     match lens.benchmark.dimension.name() {
         "probe" => "question",

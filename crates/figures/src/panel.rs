@@ -53,7 +53,7 @@ pub struct Rows {
 /// Most lines of a panel with bands, and with single cases.
 pub(super) const BANDS: usize = 3;
 pub(super) const CASES: usize = 2;
-/// What a panel's words may extend to the right of its plot: the last panel of a row has no more.
+/// Maximum width of a panel's text to the right of its plot: the last panel of a row has no more room.
 pub(super) const BETWEEN: i32 = 8;
 
 impl Panel {

@@ -47,7 +47,7 @@ const LAST_SPACE: &str = r"\s+(?!\S)";
 /// Whole patterns with look-ahead of known models: digits in threes from the right.
 const KNOWN: [&str; 2] = [r"(?=(\d{3})+(?!\d))", r"\d{1,3}(?=(?:\d{3})*\b)"];
 
-/// What makes a pattern be matched by backtracking.
+/// Constructs that make the engine match a pattern by backtracking.
 const BACKTRACKING: [&str; 10] = ["(?=", "(?!", "(?<=", "(?<!", "(?>", "(?(", "\\k", ")?+", ")*+", ")++"];
 
 #[derive(serde::Deserialize)]
@@ -62,7 +62,7 @@ struct Parts {
     model: Model,
 }
 
-/// What is checked of a model before its vocabulary is read.
+/// Fields of a model that are checked before its vocabulary is read.
 #[derive(Default, serde::Deserialize)]
 struct Model {
     #[serde(default)]
@@ -109,7 +109,7 @@ impl<'de> Visitor<'de> for Pieces {
     }
 }
 
-/// What the steps so far come to.
+/// Totals over the steps so far.
 struct Sum {
     /// Of all parts.
     steps: usize,

@@ -102,7 +102,7 @@ pub fn pinned(name: &str, commit: Option<&str>) -> String {
     id.map_or_else(|| name.to_owned(), |(commit, id)| id.at(commit))
 }
 
-/// What a value of `--model` is.
+/// Kind of a value of `--model`.
 enum Named {
     Path(ModelFiles),
     Known(Box<Manifest>),

@@ -1,4 +1,4 @@
-//! What the knock-outs of a [`TraceJob`] hide, resolved to positions, for its printout and its file.
+//! Positions that the knock-outs of a [`TraceJob`] hide, for its printout and its file.
 
 use std::fmt;
 use std::ops::Range;

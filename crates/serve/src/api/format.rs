@@ -149,7 +149,7 @@ const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveM
 
 const MOST_COPIED: usize = 1 << 20;
 
-/// What cannot be enforced: a limit that is exceeded or, if `strict`, the first number in bounds or constants that would change.
+/// First part that cannot be enforced: an exceeded limit or, if `strict`, a number in bounds or constants that would change.
 pub fn fault(schema: &Value, strict: bool) -> Option<String> {
     let places = places(schema);
     let reference = |place: &String| schema.pointer(place)?.get("$ref")?.as_str();

@@ -91,7 +91,7 @@ fn schemas_beyond_a_limit_are_refused_before_they_are_compiled() {
     }
 }
 
-/// What the limits let through fits the compiler's stack.
+/// Schemas within the limits fit the compiler's stack.
 #[test]
 fn schemas_at_the_limits_do_not_end_the_process() {
     for schema in [

@@ -45,7 +45,7 @@ pub(super) struct History {
     pub flags: Vec<Finding>,
 }
 
-/// What the rows of one history have given so far.
+/// Sessions and messages collected from the rows of one history.
 struct Open<'a> {
     history: History,
     places: HashMap<String, usize>,

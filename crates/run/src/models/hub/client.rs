@@ -24,7 +24,7 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// What a repository holds at one commit.
+/// Files of a repository at one commit.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub commit: String,

@@ -17,7 +17,7 @@ use crate::models::error::cannot;
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 
-/// How much of a model is wanted.
+/// Part of a model to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(in crate::models) enum Part {
     Config,

@@ -1,4 +1,4 @@
-//! What `--model` calls a repository of the hub: `owner/name`, then `@REVISION` and `:FILE.gguf` where they are wanted.
+//! Name of a hub repository in `--model`: `owner/name`, optionally with `@REVISION` and `:FILE.gguf`.
 
 use std::fmt;
 use std::path::{Component, Path};

@@ -86,7 +86,7 @@ pub(super) fn commit(files: &ModelFiles) -> Option<String> {
     names.get(snapshots + 1).map(|commit| (*commit).to_owned())
 }
 
-/// Whether the cache may answer, or the hub is asked.
+/// Use the cache if it can answer, or ask the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     IfAbsent,
