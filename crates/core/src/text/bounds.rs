@@ -262,22 +262,14 @@ pub(super) fn add(env: &mut Environment<'static>) {
         check_names(attribute, &kwargs)?;
         filters::groupby(values, attribute, kwargs)
     });
-    env.add_filter("sort", |state: &State, values: Value, kwargs: Kwargs| {
-        check_names(None, &kwargs)?;
-        filters::sort(state, values, kwargs)
-    });
-    env.add_filter("unique", |state: &State, values: Value, kwargs: Kwargs| {
-        check_names(None, &kwargs)?;
-        filters::unique(state, values, kwargs)
-    });
-    env.add_filter("min", |state: &State, values: Value, kwargs: Kwargs| {
-        check_names(None, &kwargs)?;
-        filters::min(state, values, kwargs)
-    });
-    env.add_filter("max", |state: &State, values: Value, kwargs: Kwargs| {
-        check_names(None, &kwargs)?;
-        filters::max(state, values, kwargs)
-    });
+    let by_attribute: [(_, fn(&State, Value, Kwargs) -> Result<Value, Error>); 4] =
+        [("sort", filters::sort), ("unique", filters::unique), ("min", filters::min), ("max", filters::max)];
+    for (name, filter) in by_attribute {
+        env.add_filter(name, move |state: &State, values: Value, kwargs: Kwargs| {
+            check_names(None, &kwargs)?;
+            filter(state, values, kwargs)
+        });
+    }
     env.add_filter("replace", replace);
     env.add_filter("join", join);
     env.add_filter("indent", indent);
