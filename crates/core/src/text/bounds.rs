@@ -262,7 +262,8 @@ pub(super) fn add(env: &mut Environment<'static>) {
         check_names(attribute, &kwargs)?;
         filters::groupby(values, attribute, kwargs)
     });
-    let by_attribute: [(_, fn(&State, Value, Kwargs) -> Result<Value, Error>); 4] =
+    type ByAttribute = fn(&State, Value, Kwargs) -> Result<Value, Error>;
+    let by_attribute: [(_, ByAttribute); 4] =
         [("sort", filters::sort), ("unique", filters::unique), ("min", filters::min), ("max", filters::max)];
     for (name, filter) in by_attribute {
         env.add_filter(name, move |state: &State, values: Value, kwargs: Kwargs| {
