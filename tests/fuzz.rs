@@ -1,4 +1,4 @@
-//! Arbitrary bytes as model files: readers accept or reject them, never panic and never allocate excessively.
+//! Arbitrary bytes as model files and run folders: readers accept or reject them, never panic and never allocate excessively.
 //!
 //! `PALIMPSEST_FUZZ_CASES` sets the number of cases per property; CONTRIBUTING.md records the long runs.
 
@@ -8,6 +8,7 @@ use proptest::sample::Index;
 pub mod allocator;
 mod config;
 mod gguf;
+mod run_folder;
 mod safetensors;
 
 /// Cases per property: a few thousand, or the environment's number.

@@ -67,8 +67,13 @@ impl Plan {
 
 /// Examples of a run with only the plain condition.
 pub fn lens(dir: &Path, options: &Options) -> Result<Lens, LensError> {
-    let mut study = Study::open(dir, &[], options)?;
-    Ok(study.conditions.remove(0).lens.unwrap())
+    Ok(try_lens(dir, options)?.unwrap())
+}
+
+/// [`lens`], or `None` if no answer has attention.
+pub fn try_lens(dir: &Path, options: &Options) -> Result<Option<Lens>, LensError> {
+    let study = Study::open(dir, &[], options)?;
+    Ok(study.conditions.into_iter().next().and_then(|condition| condition.lens))
 }
 
 /// The overview of a run with these figures.

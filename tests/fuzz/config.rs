@@ -82,7 +82,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 /// One change to a JSON tree.
 #[derive(Debug, Clone)]
-enum Change {
+pub(super) enum Change {
     /// Replaces a value.
     Set(Index, Value),
     /// Replaces a number.
@@ -95,7 +95,7 @@ enum Change {
     Remove(Index),
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
+pub(super) fn changes() -> impl Strategy<Value = Vec<Change>> {
     let place = any::<Index>;
     let change = prop_oneof![
         4 => (place(), value()).prop_map(|(at, value)| Change::Set(at, value)),
@@ -123,7 +123,7 @@ fn places(value: &Value, at: &str, into: &mut Vec<String>) {
     }
 }
 
-fn change(config: &mut Value, changes: &[Change]) {
+pub(super) fn change(config: &mut Value, changes: &[Change]) {
     for change in changes {
         let mut all = Vec::new();
         places(config, "", &mut all);
