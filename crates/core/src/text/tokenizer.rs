@@ -24,6 +24,8 @@ pub struct Tokenizer {
     vocab_size: usize,
     /// Maximum bytes of text per token.
     longest: Option<usize>,
+    /// Whether its pre-tokeniser looks ahead over a run of digits.
+    counts_digits: bool,
     spelling: Arc<Spelling>,
 }
 
@@ -97,19 +99,27 @@ impl Tokenizer {
             .map_err(|reason| TextError::Tokenizer { name: name.to_owned(), reason })?;
         let longest = Self::longest_of(&inner);
         let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
-        Ok(Tokenizer { inner, vocab_size, longest, spelling: Arc::new(Spelling::of(&decoder)) })
+        let steps = serde_json::to_value(inner.get_pre_tokenizer()).unwrap_or_default();
+        let counts_digits = tokenizer_limits::counts_digits(&steps);
+        Ok(Tokenizer {
+            inner,
+            vocab_size,
+            longest,
+            counts_digits,
+            spelling: Arc::new(Spelling::of(&decoder)),
+        })
     }
 
     /// Token ids of `text`. Text that spells a special token becomes that token, as in usual chat stacks.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
-        check_runs(text)?;
+        self.check_runs(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(|error| encode_error(&*error))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     /// Token ids of `text` with byte offsets.
     pub fn encode_with_offsets(&self, text: &str) -> Result<Encoded, TextError> {
-        check_runs(text)?;
+        self.check_runs(text)?;
         let encoding = self.inner.encode(text, false).map_err(|error| encode_error(&*error))?;
         Ok(encoded(&encoding, text))
     }
@@ -124,7 +134,7 @@ impl Tokenizer {
         if kept.len() == count {
             return self.encode_with_offsets(text);
         }
-        check_runs(text)?;
+        self.check_runs(text)?;
         let encoding = self.encode_between(text, &kept).map_err(|error| encode_error(&*error))?;
         Ok(encoded(&encoding, text))
     }
@@ -178,9 +188,24 @@ impl Tokenizer {
         whole.into_encoding(None, 0, OffsetType::Byte)
     }
 
+    fn check_runs(&self, text: &str) -> Result<(), TextError> {
+        check_runs(text)?;
+        let mut runs = text.split(|c: char| !c.is_numeric());
+        match self.counts_digits && runs.any(|run| run.chars().count() > LONGEST_DIGITS) {
+            true => Err(TextError::Tokenizer {
+                name: "in use".to_owned(),
+                reason: format!(
+                    "the text holds more than {LONGEST_DIGITS} digits in a row, which this tokeniser counts anew at each \
+                     of them; break them up or leave them out"
+                ),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Number of tokens of `text`.
     pub fn count(&self, text: &str) -> Result<usize, TextError> {
-        check_runs(text)?;
+        self.check_runs(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(|error| encode_error(&*error))?;
         Ok(encoding.len())
     }
@@ -242,6 +267,9 @@ fn encoded(encoding: &tokenizers::Encoding, text: &str) -> Encoded {
 
 /// Maximum run of one kind of character: pre-tokeniser regexes give up after a million steps and leave the rest in one piece.
 const LONGEST_RUN: usize = 500_000;
+
+/// Maximum run of digits where the time grows with the square of its length: about a second.
+const LONGEST_DIGITS: usize = 20_000;
 
 /// Rejects texts that the pre-tokeniser would split differently than in training.
 pub fn check_runs(text: &str) -> Result<(), TextError> {

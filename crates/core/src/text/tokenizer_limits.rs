@@ -246,6 +246,16 @@ fn check_map(map: &str, field: &str) -> Result<(), String> {
     }
 }
 
+/// Whether one of [`KNOWN`] is among the steps of a pre-tokeniser.
+pub(super) fn counts_digits(steps: &Value) -> bool {
+    match steps {
+        Value::String(text) => KNOWN.contains(&text.as_str()),
+        Value::Array(items) => items.iter().any(counts_digits),
+        Value::Object(fields) => fields.values().any(counts_digits),
+        _ => false,
+    }
+}
+
 fn check_pattern(pattern: &Value, field: &str) -> Result<(), String> {
     let Some(regex) = pattern["Regex"].as_str() else {
         return short(field, pattern["String"].as_str().unwrap_or_default(), LONGEST_PATTERN);
@@ -442,6 +452,20 @@ mod tests {
             ]});
             let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes(), "of a test");
             assert!(tokenizer.is_ok(), "{regex}: {tokenizer:?}");
+        }
+    }
+
+    /// Looking ahead from every digit takes time that grows with the square of their number.
+    #[test]
+    fn long_runs_of_digits_are_an_error_where_they_are_counted_from_the_right() {
+        let (most, more) = ("1".repeat(20_000), format!("a {} b", "1".repeat(20_001)));
+        for (regex, counts) in [(super::KNOWN[0], true), (super::KNOWN[1], true), (r"\p{N}{1,3}", false)] {
+            let mut json = fixture();
+            json["pre_tokenizer"] =
+                json!({"type": "Sequence", "pretokenizers": [split(regex), byte_level()]});
+            let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes(), "of a test").unwrap();
+            assert!(tokenizer.count(&most).is_ok(), "{regex}");
+            assert_eq!(tokenizer.count(&more).is_err(), counts, "{regex}");
         }
     }
 }
