@@ -41,8 +41,8 @@ Examples:
 
 /// Open a page on runs in the browser: the finding, every answer, its attention, its effects by session, and its label.
 ///
-/// DIR is a run folder, or a folder of several; runs may still be written, and the page follows. It is served on this machine alone, only
-/// opens by the address that is printed, and loads nothing from elsewhere; Ctrl-C ends it. With --model you can ask a question again with
+/// DIR is a run folder, or a folder of several; runs may still be written, and the page follows. It is served on this machine alone, opens
+/// only by the address that is printed, and loads nothing from elsewhere; Ctrl-C ends it. With --model you can ask a question again with
 /// sessions hidden, removed or replaced; such trials are kept in DIR/trials.jsonl. --html writes one file instead that works without a
 /// server, with all answers or those chosen by the flags below.
 #[derive(Debug, clap::Args)]
