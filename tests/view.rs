@@ -1,5 +1,6 @@
 //! The page over run folders: its numbers match the files, it follows a growing folder, and it is served to this machine only.
 
+mod access;
 mod ask;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use palimpsest::lens::Options;
 use palimpsest::view::Server;
+use palimpsest::view::access::Token;
 use palimpsest::view::ask::Asker;
 use palimpsest::view::file::{self, Filter};
 use palimpsest::view::overview::{MakeOverview, Overviews};
@@ -287,31 +289,49 @@ impl Drop for Served {
     }
 }
 
+/// Token of pages that are served here.
+const TOKEN: &str = "token-of-the-tests";
+
 fn served(dir: &Path, asker: Option<Asker>) -> Served {
+    served_by(dir, asker, Token::chosen(TOKEN).as_ref())
+}
+
+fn served_by(dir: &Path, asker: Option<Asker>, token: Option<&Token>) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let model = asker.map(|asker| ("at hand".to_owned(), Arc::new(OnceLock::from(asker))));
     let (runs, overviews) = (Shared::new(runs(dir)), Overviews::new(overview()));
-    let server = Server::new(listener, runs, Parts::default(), overviews, model).unwrap();
+    let server = Server::new(listener, runs, Parts::default(), overviews, model, token).unwrap();
     let (address, stop) = (server.address().unwrap(), Arc::<AtomicBool>::default());
     let own = Arc::clone(&stop);
     std::thread::spawn(move || server.run(&own).unwrap());
     Served { address, stop }
 }
 
-/// Status, head and body of a reply.
+/// Status, head and body of a reply to a request with the token.
 fn ask(served: &Served, request: &str, host: &str, body: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(served.address).unwrap();
+    let bearer = format!("Bearer {TOKEN}");
+    exchange(served.address, request, &[("host", host), ("authorization", &bearer)], body)
+}
+
+fn exchange(
+    address: SocketAddr,
+    request: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     write!(
         stream,
-        "{request} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        "{request} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .unwrap();
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).unwrap();
     let reply = String::from_utf8(reply).unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), body.to_owned())
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_owned(), body.to_owned())
 }
 
 #[test]
@@ -344,7 +364,7 @@ fn the_page_is_served_to_this_machine_alone_under_a_strict_policy() {
         assert_eq!(found, status, "{request} of {host}: {body}");
     }
     let (listener, runs) = (TcpListener::bind("0.0.0.0:0").unwrap(), Shared::new(runs(&dir)));
-    let outside = Server::new(listener, runs, Parts::default(), Overviews::new(overview()), None);
+    let outside = Server::new(listener, runs, Parts::default(), Overviews::new(overview()), None, None);
     assert!(outside.err().unwrap().to_string().contains("can be reached from other machines"));
 }
 

@@ -1,6 +1,7 @@
 //! `palimpsest view`: a page over run folders.
 
-use std::io::IsTerminal;
+use std::ffi::OsStr;
+use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,12 +9,14 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use tempfile::NamedTempFile;
 
 use super::interrupt;
 use crate::ground::order::unique;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
 use crate::progress::note;
 use crate::runs::why_rows::Label;
+use crate::view::access::Token;
 use crate::view::ask::{Asker, Worker};
 use crate::view::file::{self, Filter};
 use crate::view::overview::{MakeOverview, Overviews};
@@ -26,6 +29,8 @@ use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 /// File size in MB above which the user is asked.
 const LARGE: f64 = 30.0;
 
+const TOKEN_VARIABLE: &str = "PALIMPSEST_VIEW_TOKEN";
+
 const EXAMPLES: &str = "\
 Examples:
   palimpsest view runs/first
@@ -36,10 +41,10 @@ Examples:
 
 /// Open a page on runs in the browser: the finding, every answer, its attention, its effects by session, and its label.
 ///
-/// DIR is a run folder, or a folder of several; runs may still be written, and the page follows. It is served on this machine alone and
-/// loads nothing from elsewhere; Ctrl-C ends it. With --model you can ask a question again with sessions hidden, removed or replaced; such
-/// trials are kept in DIR/trials.jsonl. --html writes one file instead that works without a server, with all answers or those chosen by
-/// the flags below.
+/// DIR is a run folder, or a folder of several; runs may still be written, and the page follows. It is served on this machine alone, opens
+/// only by the address that is printed, and loads nothing from elsewhere; Ctrl-C ends it. With --model you can ask a question again with
+/// sessions hidden, removed or replaced; such trials are kept in DIR/trials.jsonl. --html writes one file instead that works without a
+/// server, with all answers or those chosen by the flags below.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -94,6 +99,13 @@ pub struct Args {
     /// Open the page in the browser
     #[arg(long, help_heading = "Server")]
     open: bool,
+    /// Token in the page's address: at least 16 of the characters A-Z a-z 0-9 - . _ ~. Other users can see the command line; prefer
+    /// PALIMPSEST_VIEW_TOKEN, which sets it too [default: a random one at each start]
+    #[arg(long, value_name = "TOKEN", help_heading = "Server")]
+    token: Option<String>,
+    /// Serve without a token: every user of this machine can read the runs and ask the model
+    #[arg(long, conflicts_with = "token", help_heading = "Server")]
+    no_token: bool,
     /// Read the page's parts from this folder at each request, for work on the page
     #[arg(long, value_name = "DIR", hide = true)]
     page: Option<PathBuf>,
@@ -110,16 +122,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return write_file(path, &args, Shared::new(runs));
     }
     let runs = Shared::new(runs);
+    let token = token(&args)?;
     let model: Option<ModelSlot> = args.model.clone().map(|name| (name, Arc::default()));
     let listener = listener(SocketAddr::new(args.host, args.port))?;
     let overviews = Overviews::new(overview_of(&args));
-    let server = Server::new(listener, runs.clone(), Parts(args.page.clone()), overviews, model.clone())?;
-    let address = format!("http://{}/", server.address()?);
+    let parts = Parts(args.page.clone());
+    let server = Server::new(listener, runs.clone(), parts, overviews, model.clone(), token.as_ref())?;
+    let at = server.address()?;
+    let address = token.as_ref().map_or_else(|| format!("http://{at}/"), |token| token.address(at));
     let stop = interrupt::flag("closing the page")?;
-    super::say(format_args!("the page is at {address}; Ctrl-C ends it"))?;
-    if args.open {
-        open(&address);
-    }
+    // A space after the address: terminals would take other signs into the link.
+    super::say(format_args!("the page is at {address} (Ctrl-C ends it)"))?;
+    // Removed when the page is closed.
+    let _redirect = if args.open { open(&address, token.is_some()) } else { None };
     // Connections get their own thread; this one belongs to the compute pool and runs the model.
     let ends = Arc::clone(&stop);
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(&ends));
@@ -249,15 +264,50 @@ fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     .with_context(|| format!("cannot listen at {address}"))
 }
 
-/// Failing to open a browser is no error: the address was printed.
-fn open(address: &str) {
-    let command = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let opened = std::process::Command::new(command)
-        .arg(address)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn();
-    if let Err(error) = opened {
-        note(format_args!("{command} cannot be run ({error}); open {address} yourself"));
+/// `None` with --no-token, also where the environment has one.
+fn token(args: &Args) -> anyhow::Result<Option<Token>> {
+    if args.no_token {
+        note("without a token every user of this machine can read these runs and ask the model");
+        return Ok(None);
     }
+    let chosen =
+        args.token.clone().or_else(|| std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.is_empty()));
+    let Some(chosen) = chosen else {
+        return Ok(Some(Token::random().context("the operating system gives no random bytes")?));
+    };
+    let token = Token::chosen(&chosen);
+    ensure!(
+        token.is_some(),
+        "--token and {TOKEN_VARIABLE} take at least 16 of the characters A-Z a-z 0-9 - . _ ~; leave both out for a random token"
+    );
+    Ok(token)
+}
+
+/// Failing to open a browser is no error: the address was printed. With a token the browser gets a file that leads to the address.
+fn open(address: &str, has_token: bool) -> Option<NamedTempFile> {
+    let command = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let opened = has_token.then(|| redirect(address)).transpose().and_then(|file| {
+        let target = file.as_ref().map_or(OsStr::new(address), |file| file.path().as_os_str());
+        let started = std::process::Command::new(command)
+            .arg(target)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        started.map(|_| file)
+    });
+    opened.unwrap_or_else(|error| {
+        note(format_args!("{command} cannot be run ({error}); open {address} yourself"));
+        None
+    })
+}
+
+/// A page that leads to `address` and that only this user can read, unlike command lines.
+fn redirect(address: &str) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("palimpsest-view-").suffix(".html").tempfile()?;
+    write!(
+        file,
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n<title>palimpsest</title>\n\
+         <meta http-equiv=\"refresh\" content=\"0; url={address}\">\n<p><a href=\"{address}\">Open the page</a></p>\n"
+    )?;
+    Ok(file)
 }

@@ -59,14 +59,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., str]]:
-    """The origin of a server over such folders; one server each for the tests of a module."""
+    """The printed address of a server over such folders; one server each for the tests of a module."""
     servers: dict[tuple[str, ...], pages.Server] = {}
 
     def start(*words: object) -> str:
         key = tuple(map(str, words))
         if key not in servers:
             servers[key] = pages.Server(*words)
-        return servers[key].origin
+        return servers[key].address
 
     yield start
     for server in servers.values():

@@ -112,7 +112,7 @@ def ten_thousand() -> None:
         server = pages.Server(folders.large(Path(folder) / "one", Path(folder) / "large"))
         page = pages.Page()
         page.command("Performance.enable")
-        page.open(server.origin)
+        page.open(server.address)
         shown = page.wait(TABLE_SHOWN)
         frames, work = page.driver.execute_async_script(SCROLL)
         print(f"{page.rows()} rows: shown after {shown:.0f} ms; scrolling by 33 rows a frame: a frame {median(frames):.1f} ms in the median, {sorted(frames)[-9]:.1f} at the 95th percentile, of it the page's own work {median(work):.1f} and {sorted(work)[-9]:.1f}")
@@ -135,11 +135,11 @@ def main() -> None:
     page = pages.Page()
     page.command("Performance.enable")
     for turn in ["first", "again"]:
-        page.open(server.origin)
+        page.open(server.address)
         page.wait("return performance.getEntriesByName('palimpsest: shown').length > 0")
         print(f"{turn}: first paint {page.js('''return performance.getEntriesByName('first-contentful-paint')[0]?.startTime''')} ms, table shown {page.js('''return performance.getEntriesByName('palimpsest: shown')[0].startTime'''):.0f} ms; heap {megabytes(page):.1f} MB, server {resident(server):.0f} MB")
     shown = {"view": "case", "case": "case-007", "probe": "SR"}
-    page.open(server.origin, **shown)
+    page.open(server.address, **shown)
     page.wait("return document.getElementById('map') !== null")
     print(f"opened by its address: strip {page.js('return current.took'):.0f} ms")
     took = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,16 +25,16 @@ PHONE = (390, 844)
 
 
 class Server:
-    """`palimpsest view` over some folders, at a free port of this machine."""
+    """`palimpsest view` over some folders, at a free port of this machine, and the address that it printed: with its token."""
 
-    def __init__(self, *words: object) -> None:
-        self.process = subprocess.Popen([str(BINARY), "view", *map(str, words), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def __init__(self, *words: object, port: int = 0, **variables: str) -> None:
+        self.process = subprocess.Popen([str(BINARY), "view", *map(str, words), "--port", str(port)], env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         told = []
         for line in self.process.stdout:
             told.append(line)
-            found = re.search(r"http://127\.0\.0\.1:\d+", line)
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/\S*", line)
             if found:
-                self.origin = found.group()
+                self.address, self.port = found.group(), int(found[1])
                 return
         raise AssertionError(f"palimpsest view ended: {''.join(told)[-2000:]}")
 
@@ -53,8 +54,8 @@ class Page:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
         self.driver.set_script_timeout(30)
-        # Where the page was opened; one that is left may still ask for its stamp.
-        self.origins: set[str] = set()
+        # Addresses without tokens at which the page was opened; one that is left may still ask for its stamp.
+        self.opened: set[str] = set()
         self.resize(size)
         self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
@@ -65,12 +66,16 @@ class Page:
         width, height = size
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=width < 600)
 
-    def open(self, origin: str, **shown: object) -> None:
-        """Opens the page at an address of its own, by default the table; lists are repeated keys."""
-        shown = {"view": "table", **shown}
-        self.origins.add(origin)
+    def visit(self, address: str) -> None:
+        """Loads an address that the page may request things from."""
+        self.opened.add(re.split("[?#]", address)[0])
         self.driver.get("about:blank")
-        self.driver.get(f"{origin}{'' if '.html' in origin else '/'}#{urlencode(shown, doseq=True, quote_via=quote)}")
+        self.driver.get(address)
+
+    def open(self, address: str, **shown: object) -> None:
+        """Opens the page of a server or file, by default with the table; lists are repeated keys."""
+        shown = {"view": "table", **shown}
+        self.visit(f"{address}#{urlencode(shown, doseq=True, quote_via=quote)}")
         self.wait("return !document.getElementById('overview-view').hidden || !document.getElementById('table-view').hidden || !document.getElementById('case-view').hidden || !document.getElementById('compare-view').hidden || !document.getElementById('error').hidden")
 
     def js(self, code: str, *given: object) -> object:
@@ -136,7 +141,7 @@ class Page:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 address = message["params"]["request"]["url"]
-                if not address.startswith((*self.origins, "data:", "blob:", "about:", "chrome")):
+                if not address.startswith((*self.opened, "data:", "blob:", "about:", "chrome")):
                     found.append(f"a request to {address}")
         return found
 

@@ -15,8 +15,8 @@ def folder(runs, tmp_path_factory):
     return shutil.copytree(runs("dose"), tmp_path_factory.mktemp("ask") / "asked")
 
 
-def open_answer(page, origin):
-    page.open(origin)
+def open_answer(page, address):
+    page.open(address)
     page.click(".row .c-case a")
     page.wait("return document.getElementById('part-again') !== null && current.held !== null")
 

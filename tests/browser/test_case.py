@@ -13,8 +13,8 @@ SESSIONS = 5
 SHOWN = 4
 
 
-def opened(page, origin, **shown):
-    page.open(origin, **shown)
+def opened(page, address, **shown):
+    page.open(address, **shown)
     page.wait("return current.held !== null && document.getElementById('part-answer') !== null")
     page.wait("return !document.getElementById('part-layers') || document.getElementById('map') !== null")
 

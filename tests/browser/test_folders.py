@@ -5,9 +5,9 @@ import pytest
 import folders
 
 
-def visit(page, origin):
+def visit(page, address):
     """The table, and every part of the first answer that has one."""
-    page.open(origin)
+    page.open(address)
     assert page.rows() > 0
     page.click(".row .c-case a")
     page.wait("return document.getElementById('part-take') !== null")

@@ -86,9 +86,9 @@ def test_tab_goes_through_the_page_and_out_again_with_a_focus_that_is_seen(page,
 
 
 def test_names_and_roles_are_there_for_a_screen_reader(page, runs, serve, case):
-    origin = serve(runs("stale"))
+    address = serve(runs("stale"))
     for shown in [{}, case]:
-        page.open(origin, **shown)
+        page.open(address, **shown)
         page.wait("return document.querySelectorAll('.row, #map').length > 0")
         tree = page.command("Accessibility.getFullAXTree")["nodes"]
         nameless = [node for node in tree if node.get("role", {}).get("value") in ("button", "link", "textbox", "searchbox", "checkbox", "combobox", "application", "grid", "spinbutton") and not node.get("ignored") and not node.get("name", {}).get("value")]

@@ -1,10 +1,8 @@
 """The overview: first view, made in the background, beside the answers, of several runs one at a time."""
 
 
-def at_first(page, origin):
-    page.origins.add(origin)
-    page.driver.get("about:blank")
-    page.driver.get(f"{origin}/")
+def at_first(page, address):
+    page.visit(address)
     page.wait("return document.querySelectorAll('#overview-view svg').length > 4", seconds=60)
 
 
@@ -21,8 +19,8 @@ def test_it_comes_first_and_leads_to_the_answers_and_back(page, runs, serve):
 
 
 def test_of_several_runs_each_has_its_own(page, runs, serve):
-    origin = serve(runs("stale"), runs("dose"))
-    page.open(origin, view="overview")
+    address = serve(runs("stale"), runs("dose"))
+    page.open(address, view="overview")
     page.wait("return document.querySelectorAll('#overview-view .charts svg').length > 2", seconds=60)
     # All of them: a row each, with its finding and its charts, under one switch.
     assert [text.split()[0] for text in page.texts("#overview-view section h2")] == ["stale", "dose"]

@@ -14,9 +14,9 @@ def phone(page, request):
 
 
 def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
-    origin = serve(runs("stale"))
+    address = serve(runs("stale"))
     for shown, ready in [({"view": "overview"}, "#overview-view svg"), ({}, ".row"), (case, "#map"), ({"view": "compare"}, "#sides")]:
-        phone.open(origin, **shown)
+        phone.open(address, **shown)
         phone.wait("return document.querySelector(arguments[0]) !== null", ready)
         assert phone.js("return document.documentElement.scrollWidth") <= 390, shown
         wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .drawn, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
@@ -25,12 +25,12 @@ def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
 
 
 def test_the_table_of_why_has_a_line_a_value(phone, runs, serve, case):
-    origin = serve(runs("stale"))
-    phone.open(origin)
+    address = serve(runs("stale"))
+    phone.open(address)
     labelled = phone.js("const why = store.byKey.get('why'); return Array.from({ length: store.count }, (_, row) => row).filter((row) => why.names[why.codes[row]] !== 'right' && nameOf(row)[3] === 'full').map(nameOf)")
     seen = 0
     for run, name, probe, condition in labelled:
-        phone.open(origin, **{**case, "run": run, "case": name, "probe": probe, "condition": condition})
+        phone.open(address, **{**case, "run": run, "case": name, "probe": probe, "condition": condition})
         phone.wait("return document.getElementById('part-answer') !== null")
         cells = phone.js("return [...document.querySelectorAll('.stack td, .stack tbody th')].map((node) => { const box = node.getBoundingClientRect(); return [box.width / Number.parseFloat(getComputedStyle(node).fontSize), box.right, box.height, node.innerText]; })")
         for width, right, height, text in cells:

@@ -7,8 +7,8 @@ import pytest
 import folders
 
 
-def opened(page, origin, **shown):
-    page.open(origin, **shown)
+def opened(page, address, **shown):
+    page.open(address, **shown)
     page.wait("return document.getElementById('map') !== null")
 
 
@@ -65,9 +65,7 @@ def test_the_glossary_is_the_tutorial_s(page, runs, serve, tmp_path):
     folders.palimpsest("view", runs("stale"), "--html", out)
     page.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
-        page.origins.add(f"file://{out}")
-        page.driver.get("about:blank")
-        page.driver.get(f"file://{out}")
+        page.visit(f"file://{out}")
         tree = page.command("DOM.getDocument", depth=-1)["root"]["nodeId"]
         node = page.command("DOM.querySelector", nodeId=tree, selector="#words dt")["nodeId"]
         assert page.command("DOM.getBoxModel", nodeId=node)["model"]["height"] > 0
@@ -78,23 +76,23 @@ def test_the_glossary_is_the_tutorial_s(page, runs, serve, tmp_path):
 def test_verdicts_of_a_judge_that_cannot_judge_are_withheld_everywhere(page, runs, serve, case):
     why = "Verdicts are withheld: local:tiny-135m has about 135 million parameters by its name."
     badges = "return document.querySelectorAll('.pill.right, .pill.wrong').length"
-    origin = serve(runs("unable"))
-    page.open(origin, col=["case", "verdict", "why", "note", "correct"])
+    address = serve(runs("unable"))
+    page.open(address, col=["case", "verdict", "why", "note", "correct"])
     assert page.rows() == 12 and page.text("#withheld").startswith(why)
     columns = page.js("return store.columns.map((column) => column.key)")
     assert not {"verdict", "correct", "note", "worth", "why"} & set(columns)
     assert not [text for text in page.texts("#filter-list legend") if text in ("verdict", "why", "right")]
     assert page.js(badges) == 0
-    opened(page, origin, **case)
+    opened(page, address, **case)
     assert page.js(badges) == 0
     text = page.text("#case-view")
     assert text.count(why) == 1 and "Reason" not in text
     assert "The label rests on verdicts that are withheld" in page.text("#part-answer")
-    page.open(origin, view="compare")
+    page.open(address, view="compare")
     page.wait("return document.querySelector('#compare-view .card') !== null")
     assert page.text("#compare-view").count(why) == 1
     assert page.js("return document.getElementById('sides')") is None
-    page.open(origin, view="overview")
+    page.open(address, view="overview")
     page.wait("return document.querySelectorAll('#overview-view svg').length > 4", seconds=60)
     text = page.text("#overview-view")
     said = re.findall(r"Labels are withheld: (\S*tiny-135m.*? has about 135 million parameters by its name)\.", text)
@@ -102,12 +100,9 @@ def test_verdicts_of_a_judge_that_cannot_judge_are_withheld_everywhere(page, run
     assert "cannot judge" in text and not re.search(r"\d+ (are )?(right|wrong|correct)|(right|wrong) \d", text)
 
 
-@pytest.mark.parametrize("address", ["__proto__=1", "__proto__=1&view=table&f.__proto__=x", "view=constructor", "view=__proto__", "constructor=1&hasOwnProperty=2", "view=table&sort=__proto__&col=toString"])
-def test_an_address_may_name_anything(page, runs, serve, address):
-    origin = serve(runs("stale"))
-    page.origins.add(origin)
-    page.driver.get("about:blank")
-    page.driver.get(f"{origin}/#{address}")
+@pytest.mark.parametrize("shown", ["__proto__=1", "__proto__=1&view=table&f.__proto__=x", "view=constructor", "view=__proto__", "constructor=1&hasOwnProperty=2", "view=table&sort=__proto__&col=toString"])
+def test_an_address_may_name_anything(page, runs, serve, shown):
+    page.visit(f"{serve(runs('stale'))}#{shown}")
     page.wait("return store.count === 12 && (!document.getElementById('overview-view').hidden || !document.getElementById('table-view').hidden)")
     assert page.js("return document.getElementById('error').hidden && Object.keys(Object.prototype).length === 0 && ({})[1] === undefined")
     # Steps go on from there.

@@ -46,9 +46,28 @@ pub fn allowed_host(text: &str) -> Result<String, String> {
     }
 }
 
+/// Digest of a key or token, so that comparison takes equal time for every length.
+#[derive(Clone, Copy)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    pub fn of(text: &str) -> Self {
+        Secret(Sha256::digest(text.as_bytes()).into())
+    }
+
+    pub fn is(&self, sent: &str) -> bool {
+        bool::from(Secret::of(sent).0.ct_eq(&self.0))
+    }
+}
+
+/// Key of `Authorization: Bearer KEY`.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
 pub struct Guard {
-    /// Digest, so that comparison takes equal time for every length.
-    key: Option<[u8; 32]>,
+    key: Option<Secret>,
     loopback: bool,
     origins: Vec<String>,
     hosts: Vec<String>,
@@ -60,10 +79,6 @@ impl std::fmt::Debug for Guard {
     }
 }
 
-fn digest(key: &str) -> [u8; 32] {
-    Sha256::digest(key.as_bytes()).into()
-}
-
 impl Guard {
     /// `None` if `address` is reachable from other machines and there is no key.
     pub fn new(
@@ -73,7 +88,7 @@ impl Guard {
         hosts: Vec<String>,
     ) -> Option<Self> {
         let loopback = address.ip().is_loopback();
-        (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback, origins, hosts })
+        (loopback || key.is_some()).then(|| Guard { key: key.map(Secret::of), loopback, origins, hosts })
     }
 
     pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
@@ -103,7 +118,7 @@ impl Guard {
     }
 
     /// Checked on loopback only: servers reachable from other machines rely on the key.
-    fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+    pub fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let name = headers.get(HOST).and_then(|host| name_of(host.to_str().ok()?));
         let named = |name: &str| self.hosts.iter().any(|one| name.eq_ignore_ascii_case(one));
         if self.loopback && !name.is_some_and(|name| is_this_machine(&name) || named(&name)) {
@@ -134,12 +149,8 @@ impl Guard {
             return Err(ApiError::new(StatusCode::FORBIDDEN, Some("origin_not_allowed"), message));
         }
         let Some(key) = self.key.filter(|_| !open) else { return Ok(()) };
-        let sent = text(AUTHORIZATION).and_then(|value| {
-            let (scheme, key) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
-        });
-        let message = match sent {
-            Some(sent) if bool::from(digest(sent).ct_eq(&key)) => return Ok(()),
+        let message = match bearer(headers) {
+            Some(sent) if key.is(sent) => return Ok(()),
             Some(_) => "the key is not this server's; send the one that it was started with",
             None => "this server needs a key; send it as `Authorization: Bearer KEY`",
         };

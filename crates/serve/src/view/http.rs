@@ -19,6 +19,7 @@ use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
+use super::access::{self, Access, Token};
 use super::ask::Asker;
 use super::overview::Overviews;
 use super::page::{Page, Parts};
@@ -36,7 +37,7 @@ const POSTED: [&str; 2] = ["/api/ask", "/api/cancel"];
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} can be reached from other machines, and the page has no key; leave --host at 127.0.0.1, and reach it through ssh -L from elsewhere"
+    "{0} can be reached from other machines, and the page is not encrypted; leave --host at 127.0.0.1, and reach it through ssh -L from elsewhere"
 )]
 pub struct NotLocal(std::net::SocketAddr);
 
@@ -47,6 +48,8 @@ struct App {
     runs: Shared,
     parts: Parts,
     guard: Guard,
+    /// `None` lets every user of the machine in.
+    access: Option<Access>,
     overviews: Overviews,
     /// From `--model`.
     model: Option<ModelSlot>,
@@ -87,10 +90,12 @@ impl Server {
         parts: Parts,
         overviews: Overviews,
         model: Option<ModelSlot>,
+        token: Option<&Token>,
     ) -> anyhow::Result<Self> {
         let address = listener.local_addr()?;
         let guard = Guard::new(address, None, Vec::new(), Vec::new()).ok_or(NotLocal(address))?;
-        let app = App { runs, parts, guard, overviews, model, table: Mutex::new(None) };
+        let access = token.map(Access::new);
+        let app = App { runs, parts, guard, access, overviews, model, table: Mutex::new(None) };
         Ok(Server { listener, app: Arc::new(app) })
     }
 
@@ -116,7 +121,16 @@ impl Server {
 /// Middleware: access check and panic handling.
 async fn framed(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
     let served = async {
-        app.guard.check(request.headers(), true)?;
+        let headers = request.headers();
+        app.guard.check_host(headers)?;
+        // Before the check of the request's origin: a link with the token may stand on any page, such as the file of --open.
+        if let Some(entered) = app.access.as_ref().and_then(|access| access.enter(&request)) {
+            return Ok(entered);
+        }
+        app.guard.check(headers, true)?;
+        if app.access.as_ref().is_some_and(|access| !access.allows(&request)) {
+            return access::refused(headers);
+        }
         answered(&app, request).await
     };
     let served = AssertUnwindSafe(served).catch_unwind().await;

@@ -6,8 +6,9 @@
 //! - State: [`state`] (all runs), [`folder`] (one run), [`follow`] (a growing file), [`ranks`] (per-answer files).
 //! - Replies: [`replies`], [`runs`], [`table`], [`search`], [`maps`], [`compare`], [`case`] with [`sessions`], [`strip`], [`attention`], [`fields`];
 //!   [`mod@overview`], which a maker given to the server writes.
-//! - Export: [`mod@file`]. Trials: [`ask`], [`reading`]. Serving: `http`, [`page`].
+//! - Export: [`mod@file`]. Trials: [`ask`], [`reading`]. Serving: `http`, [`access`], [`page`].
 
+pub mod access;
 pub mod ask;
 pub mod attention;
 pub mod case;

@@ -3,10 +3,10 @@
 const quoted = (text) => (/^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 const python = (value) => JSON.stringify(value);
 
-// The command that shows what is on the page: the folders, and the address.
+// The command that shows what is on the page: the folders, and the end of the address.
 function commandHere() {
   const dirs = data.runs.map((run) => quoted(run.dir ?? run.id)).join(' ');
-  return `palimpsest view ${dirs}   # then open http://127.0.0.1:PORT/${location.hash}`;
+  return `palimpsest view ${dirs}   # add ${location.hash} to the address that it prints`;
 }
 const commandOf = (held) => `palimpsest view ${quoted(runOf(held).dir ?? 'DIR')}`;
 function fileOf(held) {

@@ -59,6 +59,8 @@ async function follow() {
     } catch (error) {
       if (error.status === 0) { lost = true; wait = 5000; }
       fail(error.message);
+      // A server with another token: only the address that it printed helps.
+      if (error.status === 401) return;
     }
   }
 }
