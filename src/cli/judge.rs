@@ -166,9 +166,7 @@ impl Settings {
         };
         Ok((options, replies))
     }
-}
 
-impl Settings {
     /// Refuses flags that change what a model is asked, where rules read the answers.
     fn check_for_rules(&self, benchmark: &Benchmark) -> anyhow::Result<()> {
         let given = [
