@@ -430,6 +430,11 @@ fn the_users_fillers_are_used_with_their_licence_and_refused_by_line_and_field()
         let error = GivenFillers::read(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("line 2, {field}: ")), "{error}");
     }
+    std::fs::write(&path, format!("[1]\n{}\n{{}}\n", filler(0, "Why?"))).unwrap();
+    let error = GivenFillers::read(&path).unwrap_err().to_string();
+    for words in ["2 rows cannot be read, and none is used", "\n  line 1, whole line: ", "\n  line 3, id: "] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use palimpsest::chat::{ChatError, Message, Sampling};
 use palimpsest::memory::cupmem::asking::Complete;
@@ -14,7 +15,7 @@ use palimpsest::memory::cupmem::store::{Change, ChangeKind, Moment};
 use palimpsest::memory::cupmem::{self, CupMem, Settings, Store};
 use palimpsest::memory::similar::{ByEmbedding, Similarity};
 use palimpsest::memory::system::protocol::{
-    HelloRequest, MemorySystem, ModelAddress, SessionInput, Status, SystemError, TurnInput,
+    FailureKind, HelloRequest, MemorySystem, ModelAddress, SessionInput, Status, SystemError, TurnInput,
 };
 use palimpsest_core::digest::sha256;
 use serde::Serialize;
@@ -369,7 +370,9 @@ fn a_command_line_names_settings_and_the_request_models() {
     for other in ["cupmemory", "python3 cupmem.py", "http://127.0.0.1:1"] {
         assert_eq!(cupmem::words(other), None, "{other}");
     }
-    let open = cupmem::open;
+    let open = |name: &str, words: &str, request: &HelloRequest| {
+        cupmem::open(name, words, request, Duration::from_secs(600))
+    };
     let address = ModelAddress {
         base_url: "http://127.0.0.1:1/v1".into(),
         key: "label".into(),
@@ -394,6 +397,25 @@ fn a_command_line_names_settings_and_the_request_models() {
     assert_ne!(open("cup", "paper", &request).unwrap().hello().unwrap().digest, hello.digest);
     request.config.insert("max_new_tokens".into(), json!(0));
     assert!(refused("", &request).contains("\"max_new_tokens\": 0"));
+}
+
+#[test]
+fn a_call_to_a_model_that_never_replies_ends_at_the_limit_of_a_session() {
+    // Connections wait in the backlog and get no reply.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = ModelAddress {
+        base_url: format!("http://{}/v1", silent.local_addr().unwrap()),
+        key: "label".into(),
+        model: "small".into(),
+        dimensions: None,
+    };
+    let request = HelloRequest { llm: Some(address), ..HelloRequest::default() };
+    let mut system = cupmem::open("cup", "", &request, Duration::from_millis(100)).unwrap();
+    system.hello().unwrap();
+    system.reset(SCOPE).unwrap();
+    let error = system.ingest(SCOPE, &session("0")).unwrap_err();
+    assert_eq!(error.kind, FailureKind::Transient, "{error}");
+    assert!(error.message.contains("no reply within"), "{error}");
 }
 
 #[test]

@@ -40,9 +40,10 @@ Examples:
 /// its tokens, and whether a token is no longer the likeliest. A thought before the answer has numbers of its own.
 ///
 /// Controls: random stretches of the history without evidence are hidden too, drawn once per case, with lengths that cover those of the
-/// sessions. A session's control is the median effect of the stretches of about its length that do not touch it. A case's history is
-/// computed once; each forward pass takes only the tokens from the question on. Rows go to DIR/causes.jsonl; after a stop the same command
-/// resumes. Only direct paths are hidden: content that other sessions took over still arrives (docs/causes.md).
+/// sessions. A session's control is the median effect of the stretches of about its length that do not touch it. Where no evidence is
+/// marked, a stretch may touch the session that the answer needs (`anywhere` in its row). A case's history is computed once; each forward
+/// pass takes only the tokens from the question on. Rows go to DIR/causes.jsonl; after a stop the same command resumes. Only direct paths
+/// are hidden: content that other sessions took over still arrives (docs/causes.md).
 ///
 /// --total removes each session and computes everything after it again: the total effect. --contextcite N removes N random subsets of the
 /// sessions and fits each session's contribution to the logit of the answer's probability. --replace replaces each evidence session by

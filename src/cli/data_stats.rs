@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::ProgressBar;
 
-use super::wrong;
+use super::{EndedWithErrors, wrong};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{PAPER_ENCODING, SampleSpec};
@@ -17,7 +17,8 @@ use crate::progress;
 /// Count sessions, turns and tokens by a label (table 5 of the STALE paper).
 ///
 /// Three forms of each case are counted: the raw JSON of its history and first query; the formatted context, which is its first prompt by
-/// the model's chat template (for an encoding, by the plain layout); and the content, which is the texts of the turns.
+/// the model's chat template (for an encoding, by the plain layout); and the content, which is the texts of the turns. Broken rows are not
+/// counted; the exit code is then 3.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -79,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let encodings = if model.is_empty() && tokenizer.is_empty() { &default[..] } else { tokenizer };
     let opened = encodings.iter().map(|name| LengthCounter::of_encoding(name, benchmark));
     let opened = opened.chain(model.iter().map(|name| LengthCounter::of_model(name, benchmark)));
-    let mut lines = Vec::new();
+    let (mut lines, mut left_out) = (Vec::new(), 0);
     for counter in opened.collect::<anyhow::Result<Vec<_>>>()? {
         let bar = bar_of(dataset.bytes());
         let cases = dataset.cases_observed(|piece| bar.inc(piece.len() as u64))?;
@@ -95,12 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             format!("{}; `palimpsest data check` lists all problems of a file", data.display())
         })?;
         bar.finish_and_clear();
-        if broken > 0 {
-            progress::note(format_args!(
-                "note: {broken} rows of {} are broken and not counted; `palimpsest data check` lists them",
-                dataset.name()
-            ));
-        }
+        left_out = broken;
         // The paper's rows use its own label and encoding.
         let comparable = beside && counter.name == PAPER_ENCODING && split == GroupBy::Label(benchmark.split);
         for measured in rows {
@@ -109,10 +105,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     if *json {
-        return super::say(serde_json::to_string_pretty(&lines)?);
+        super::say(serde_json::to_string_pretty(&lines)?)?;
+    } else {
+        let title = format!("{} (SHA-256 {})", dataset.name(), dataset.digest());
+        super::say(format_args!("{title}\n\n{}", table(split, &lines)))?;
     }
-    let title = format!("{} (SHA-256 {})", dataset.name(), dataset.digest());
-    super::say(format_args!("{title}\n\n{}", table(split, &lines)))
+    if left_out > 0 {
+        let said = format!(
+            "{left_out} rows of {} are broken and not counted; `palimpsest data check` lists them",
+            dataset.name()
+        );
+        return Err(EndedWithErrors(said).into());
+    }
+    Ok(())
 }
 
 /// Progress over the bytes of a file; hidden for small or unreadable files.

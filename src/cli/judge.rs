@@ -166,6 +166,23 @@ impl Settings {
         };
         Ok((options, replies))
     }
+
+    /// Refuses flags that change what a model is asked, where rules read the answers.
+    fn check_for_rules(&self, benchmark: &Benchmark) -> anyhow::Result<()> {
+        let given = [
+            ("--no-exact-match", self.no_exact_match),
+            ("--exact-match", self.exact_match),
+            ("--prompts", self.prompts.is_some()),
+            ("--reasons", self.reasons.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => wrong(format!(
+                "answers of {} are judged by rules, without a model; drop {flag}",
+                benchmark.title
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -204,7 +221,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                         "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark need a model as judge",
                     );
                 }
-                (None, _) => return read_folder(&dir, benchmark),
+                (None, _) => {
+                    settings.check_for_rules(benchmark)?;
+                    return read_folder(&dir, benchmark);
+                }
                 (Some(_), [_, ..]) => {
                     return wrong(format!(
                         "answers of {} are judged by rules, without a model; drop --judge",

@@ -85,8 +85,8 @@ Examples:
 
 New here? docs/tutorial.md goes from the first command to a result in 15 minutes and explains twelve words.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done except for rows that ended as errors (the same command retries them),
-130 stopped by Ctrl-C (the same command resumes)."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done except for rows that ended as errors (broken rows of the data, which stay until the
+data is mended; all others, which the same command retries), 130 stopped by Ctrl-C (the same command resumes)."
 )]
 struct Cli {
     #[command(subcommand)]

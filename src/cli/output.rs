@@ -107,16 +107,25 @@ pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) ->
     Ok(())
 }
 
-/// Fails on error rows after all other output, for scripts. Ignores what a retry cannot fix: broken rows and earlier cut thoughts.
+/// Fails if error rows are left, after all other output, for scripts; says which of them the same command would retry.
 pub(super) fn without_errors(what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { planned, errors, broken, .. } = *summary;
-    match errors.saturating_sub(broken) {
-        0 => Ok(()),
-        left => Err(EndedWithErrors(format!(
-            "{left} of {planned} {what} ended as errors; the reasons are in {file}; the same command tries the errors again"
-        ))
-        .into()),
+    let Summary { planned, errors, broken, cut, .. } = *summary;
+    if errors + cut == 0 {
+        return Ok(());
     }
+    let mut said = format!("{} of {planned} {what} ended as errors; the reasons are in {file}", errors + cut);
+    if broken > 0 {
+        said += &format!("; {broken} are of broken rows of the data and stay until the data is mended");
+    }
+    if cut > 0 {
+        said += &format!("; {cut} ended inside a thought before and are tried again with --retry-cut");
+    }
+    if errors > broken {
+        said += "; the same command tries the ";
+        said += if broken + cut > 0 { "others" } else { "errors" };
+        said += " again";
+    }
+    Err(EndedWithErrors(said).into())
 }
 
 /// The error with its causes, without repeated messages.

@@ -352,6 +352,18 @@ fn the_files_of_the_page_are_read_and_wrong_ones_refused_by_name() {
     refused("it has no column `item`");
     std::fs::write(&file, format!("item,rating\n{first},c\n,\n{first},\n")).unwrap();
     refused("line 4: item `");
+    // Several faults are told at once, by line; none of the file is used.
+    let second = key.items[1].item.as_str();
+    std::fs::write(&file, format!("item,rating\n{first},maybe\n{second},c\nx,c\n")).unwrap();
+    let several = desk.score(&["r.json"], &[]);
+    assert_eq!(several.code, Some(1), "{}", several.out);
+    for words in [
+        "2 rows cannot be read, and none is used: agreement without some",
+        "\n  line 2: rating `maybe`: give",
+        "\n  line 4: item `x` is not in the sheet",
+    ] {
+        assert!(several.err.contains(words), "{words}: {}", several.err);
+    }
     std::fs::write(&file, b"item,rating\n\xff,c\n").unwrap();
     refused("it is not UTF-8");
     json(&key.sheet, serde_json::json!([]));

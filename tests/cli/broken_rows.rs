@@ -1,4 +1,4 @@
-//! Data with broken rows: the run succeeds, and every later command counts them as errors.
+//! Data with broken rows: the run answers the others and ends with exit code 3, and every later command counts them as errors.
 use serde_json::{Value, json};
 
 use super::endpoints::server;
@@ -59,8 +59,11 @@ fn broken_rows_are_errors_in_their_cells_and_strict_refuses_them() {
     assert!(!dir.exists());
 
     let done = run_file(&data, &dir, &[]);
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert_eq!(done.code, Some(3), "{}", done.err);
     assert!(done.err.contains("4 of the 6 rows of damaged.json are broken"), "{}", done.err);
+    let ending = "12 of 18 answers ended as errors; the reasons are in answers.jsonl; 12 are of broken rows of the data and stay until \
+                  the data is mended";
+    assert_eq!(done.err.lines().last(), Some(format!("error: {ending}").as_str()));
     assert!(done.out.contains("6 of 18 answers (0 from before, 6 new, 12 errors)"), "{}", done.out);
     let folder = RunFolder::read(&dir).unwrap();
     let uid = |row: usize| rows[row]["uid"].as_str().unwrap();
@@ -82,15 +85,25 @@ fn broken_rows_are_errors_in_their_cells_and_strict_refuses_them() {
     // A rerun changes nothing and retries nothing that cannot succeed.
     let before = files(&dir);
     let again = run_file(&data, &dir, &[]);
+    assert_eq!(again.code, Some(3), "{}", again.err);
     assert!(again.out.contains("6 of 18 answers (6 from before, 0 new, 12 errors)"), "{}", again.out);
     assert!(files(&dir) == before);
 
     // A filter matches them by their readable fields.
     let only = root.path().join("only");
-    assert_eq!(run_file(&data, &only, &["--only", "t1/sr"]).code, Some(0));
+    assert_eq!(run_file(&data, &only, &["--only", "t1/sr"]).code, Some(3));
     let only = RunFolder::read(&only).unwrap();
     assert_eq!(errors(&only), [(uid(1), vec!["SR"]), ("row-3", vec!["SR"])].into());
     assert_eq!(only.answers.len(), 3);
+
+    // Without a broken row among the chosen ones nothing is an error.
+    let sound = root.path().join("sound");
+    assert_eq!(run_file(&data, &sound, &["--limit", "1"]).code, Some(0));
+    // Other commands that leave the rows out say so with the same code, after their output.
+    let counted = palimpsest(["data", "stats", data.to_str().unwrap()]);
+    assert_eq!(counted.code, Some(3), "{}", counted.err);
+    assert!(counted.err.contains("4 rows of damaged.json are broken and not counted"), "{}", counted.err);
+    assert!(counted.out.contains("damaged.json (SHA-256 "), "{}", counted.out);
 }
 
 #[test]
@@ -98,10 +111,10 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let data = written(&at("damaged.json"), &damaged());
-    assert_eq!(run_file(&data, &at("whole"), &[]).code, Some(0));
+    assert_eq!(run_file(&data, &at("whole"), &[]).code, Some(3));
     for shard in ["0", "1"] {
         let done = run_file(&data, &at(shard), &["--shard", &format!("{shard}/2")]);
-        assert_eq!(done.code, Some(0), "{}", done.err);
+        assert_eq!(done.code, Some(3), "{}", done.err);
     }
     let mut merging = command(["merge"]);
     merging.arg(at("merged")).args([at("0"), at("1")]);

@@ -62,6 +62,7 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
         out.contains("controls: 36 ") && out.contains(" 12 random stretches ") && out.contains("in 1 case;"),
         "{out}"
     );
+    assert!(!out.contains("marked evidence") && controls.iter().all(|row| !row.anywhere), "{out}");
     let largest = rows.iter().max_by(|a, b| a.effect.log_p_drop.abs().total_cmp(&b.effect.log_p_drop.abs()));
     let largest = largest.unwrap();
     let first = line([&largest.answer.case, &largest.answer.probe]);

@@ -25,6 +25,7 @@ impl Exported {
         let said = |at: usize| (at != 1 && at != 3).then_some(at.is_multiple_of(2));
         let mut verdicts: Vec<_> =
             answers.iter().enumerate().map(|(at, row)| verdict(&row.case, &row.probe, said(at))).collect();
+        verdicts[4].settled = true;
         verdicts.insert(
             0,
             palimpsest::runs::rows::VerdictRow { judge: "first".to_owned(), ..verdicts[0].clone() },
@@ -164,7 +165,7 @@ fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
     assert_eq!(rows.len(), 12);
     let names: std::collections::BTreeSet<&str> = rows[0].keys().map(String::as_str).collect();
     let expected = "model case probe condition labels query answer stop prompt_tokens completion_tokens dropped_sessions \
-                    attention error judge rubric rubric_name correct score choice probability reason verdict_error why why_reason \
+                    attention error judge rubric rubric_name correct score choice probability reason settled verdict_error why why_reason \
                     certificate";
     assert_eq!(names, expected.split_whitespace().collect());
     let text = |row: usize, name: &str| match &rows[row][name] {
@@ -187,6 +188,7 @@ fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
         (&Field::Bool(true), &Field::Bool(false), &Field::Null)
     );
     assert_eq!(text(3, "verdict_error").unwrap(), "unreadable");
+    assert_eq!((&rows[0]["settled"], &rows[4]["settled"]), (&Field::Bool(false), &Field::Bool(true)));
     assert_eq!((text(0, "why").unwrap(), text(1, "why")), ("overridden".to_owned(), None));
     assert_eq!(text(0, "why_reason").unwrap(), "The old session outweighs the new one.");
     assert_eq!(

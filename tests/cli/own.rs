@@ -1,5 +1,6 @@
 //! A table of one's own through every command, and the same history as a benchmark's file.
 
+use palimpsest::runs::causes::rows::{CauseRow, CauseRows};
 use serde_json::{Value, json};
 
 use super::endpoints::answering_server;
@@ -144,6 +145,12 @@ fn a_table_goes_through_every_command() {
             ended.out
         );
     }
+    // One question marks no evidence: its controls may touch the session that it needs, which rows and the table say.
+    let again = done(palimpsest(["causes", dir, "--model", shown(&model), "--controls", "2"]));
+    assert!(again.out.contains("1 of 5 answers have no marked evidence in their prompts"), "{}", again.out);
+    let controls = CauseRows::read(&run).unwrap().controls;
+    let anywhere = |row: &CauseRow| row.anywhere == (row.answer.probe == "nuts");
+    assert!(controls.iter().any(|row| row.anywhere) && controls.iter().all(anywhere), "{controls:?}");
     let table = done(palimpsest(["table", dir])).out;
     assert!(table.contains("60.0") && table.contains("no update"), "{table}");
     let causes = std::fs::read_to_string(run.join("causes.jsonl")).unwrap();

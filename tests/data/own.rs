@@ -180,7 +180,7 @@ fn a_fault_is_told_by_file_row_text_and_remedy() {
         (questions("The market is on Thursday", "zzz"), &["no message is like it"]),
         (
             questions("the market is on Sunday", "market"),
-            &["new: found \"market\", 2 times (rows 2, 6)", "more of the text"],
+            &["new: found \"market\", which occurs 2 times (rows 2, 6)", "more of the text", "\"a\", \"b\""],
         ),
         (
             questions("the market is on Sunday", "on Thursday"),
@@ -208,11 +208,120 @@ fn a_fault_is_told_by_file_row_text_and_remedy() {
     assert!(told_of.contains("row 3") && told_of.contains("case: found \"yours\"; name the history: \"my\""));
     assert!(told(read("", QUESTIONS)).contains("my.csv"));
     assert!(told(read(MESSAGES, "question\n")).contains("there is no question"));
-    assert!(told(read("session,role,text\n", QUESTIONS)).contains("holds no cases"));
+    assert!(
+        told(read("session,role,text\n", QUESTIONS)).contains("my.csv: there is no message below the header")
+    );
     assert!(
         told(read("{\"session\": [1], \"role\": \"user\", \"text\": \"x\"}", QUESTIONS))
             .contains("session: found an array")
     );
+}
+
+#[test]
+fn a_file_that_is_no_table_is_told_with_what_to_give_instead() {
+    let [latin, sheet, old_sheet] =
+        [&b"session,role,text\na,user,Caf\xE9\n"[..], b"PK\x03\x04\x14\0", b"\xD0\xCF\x11\xE0"];
+    let spreadsheet = "it is a spreadsheet or another packed file; save the sheet as CSV";
+    for (messages, questions, words) in [
+        (
+            latin,
+            QUESTIONS.as_bytes(),
+            &["my.csv: it is not UTF-8 (byte 0xE9 at line 2, column 11); save it as UTF-8"][..],
+        ),
+        (
+            MESSAGES.as_bytes(),
+            b"question\nCaf\xE9?\n",
+            &["my-questions.csv: it is not UTF-8 (byte 0xE9 at line 2"],
+        ),
+        (sheet, QUESTIONS.as_bytes(), &["my.csv: ", spreadsheet]),
+        (old_sheet, QUESTIONS.as_bytes(), &["my.csv: ", spreadsheet]),
+        (MESSAGES.as_bytes(), sheet, &["my-questions.csv: ", spreadsheet]),
+        (b"", QUESTIONS.as_bytes(), &["my.csv: the file is empty; write a header"]),
+        (b"\n \n", QUESTIONS.as_bytes(), &["my.csv, row 2: no column `session`; the header has nothing"]),
+        (MESSAGES.as_bytes(), b"", &["my-questions.csv: the file is empty"]),
+        (
+            b"\n\nsession,role\na,user\n",
+            QUESTIONS.as_bytes(),
+            &["my.csv, row 3: no column `text`; the header has \"session\", \"role\""],
+        ),
+        (
+            b"a,user,Hello.\n",
+            QUESTIONS.as_bytes(),
+            &["my.csv, row 1: no column `session`", "write a header if this row is data"],
+        ),
+        (
+            b"[{\"session\": 1}]",
+            QUESTIONS.as_bytes(),
+            &["my.csv, row 1: found an array of 1; write one JSON object a line"],
+        ),
+        (
+            b"{\"session\": 1,\n\"role\"",
+            QUESTIONS.as_bytes(),
+            &["my.csv, row 1: the line is no JSON (", "write one JSON object a line"],
+        ),
+    ] {
+        let told = told(read(messages, questions));
+        assert!(words.iter().all(|word| told.contains(word)), "{words:?}: {told}");
+    }
+
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    std::fs::write(at("my.csv"), MESSAGES).unwrap();
+    std::fs::write(at("asked.csv"), QUESTIONS).unwrap();
+    std::fs::write(at("my.xlsx"), sheet).unwrap();
+    std::fs::create_dir_all(at("one")).unwrap();
+    std::fs::write(at("one/said.csv"), MESSAGES).unwrap();
+    std::fs::create_dir_all(at("none")).unwrap();
+    std::fs::write(at("none/notes.md"), "notes").unwrap();
+    let told_of = |data: &str, questions: Option<&str>| {
+        let questions = questions.map(at);
+        let opened = Dataset::open_pair((&at(data), questions.as_deref()), SampleSpec::default(), |_| {});
+        match opened {
+            Ok(opened) => told(opened.cases().unwrap().collect()),
+            Err(error) => error.to_string(),
+        }
+    };
+    for (data, questions, words) in [
+        ("my.xlsx", None, "my.xlsx: it is a spreadsheet"),
+        ("my.csv", Some("my.xlsx"), "my.xlsx: it is a spreadsheet"),
+        ("my.csv", Some("one"), "it is no file; give the table of questions"),
+        (
+            "asked.csv",
+            None,
+            "asked.csv: it is a table of questions; give the table of messages, and this one with --questions",
+        ),
+        ("one", None, "there is no table of questions: write said-questions.csv (or .tsv, .jsonl) beside it"),
+        ("none", None, "a folder with your own tables of messages and questions"),
+    ] {
+        let told = told_of(data, questions);
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(!told_of("one", None).contains("--questions"), "a folder takes none");
+}
+
+#[test]
+fn a_column_that_is_wrong_in_many_rows_is_told_once() {
+    let table = |role: &str, time: fn(usize) -> String| {
+        let row = |nth: usize| format!("s{nth},{},{role},Text {nth}.\n", time(nth));
+        "session,time,role,text\n".to_owned() + &(0..18).map(row).collect::<String>()
+    };
+    let asked = "question\nWhat?\n";
+    let same = told(read(table("boss", |_| "2025-03-01".to_owned()), asked));
+    assert_eq!(
+        same,
+        "my.csv, row 2 (uid \"my\"), role: found \"boss\" in 18 rows (2, 3, 4, ...); write user (human), assistant (ai, bot) or system"
+    );
+    let different = told(read(table("user", |nth| format!("3/{}/2025", nth + 1)), asked));
+    assert!(
+        different.contains(
+            "time: found \"3/1/2025\" and others like it in 18 rows (2, 3, 4, ...); write a date and time"
+        ),
+        "{different}"
+    );
+    assert_eq!(different.lines().count(), 1, "{different}");
+    // A few are told one by one.
+    let three = told(read(MESSAGES.replace(",user,", ",boss,"), QUESTIONS));
+    assert_eq!(three.matches("found \"boss\"; write").count(), 3, "{three}");
 }
 
 #[test]

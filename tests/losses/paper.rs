@@ -199,6 +199,7 @@ fn the_second_level_counts_the_updates_of_table_3_that_overwrite_what_they_mark(
         session: format!("session[{session}]"),
         states,
         judge: "j".to_owned(),
+        refused_parameters: Vec::new(),
     };
     let rows = [
         row("old", "old", "old", OLD, true),

@@ -45,6 +45,11 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
     // A judge model is rejected; none is needed.
     let refused = palimpsest(["judge", shown(&out), "--judge", "local:smollm2-135m"]);
     assert!(refused.code == Some(2) && refused.err.contains("drop --judge"), "{}", refused.err);
+    for flag in [&["--no-exact-match"][..], &["--reasons", "first"], &["--prompts", shown(root.path())]] {
+        let refused = palimpsest([&["judge", shown(&out)][..], flag].concat());
+        let words = format!("judged by rules, without a model; drop {}", flag[0]);
+        assert!(refused.code == Some(2) && refused.err.contains(&words), "{}", refused.err);
+    }
     let judged = done(palimpsest(["judge", shown(&out)]));
     assert!(
         judged.out.contains("lenient: 0 of 6 verdicts, 4 unparsed, 2 without an answer"),

@@ -36,6 +36,10 @@ impl ChatModel for Judging {
         self.0.push(prompt);
         Ok(said(text))
     }
+
+    fn refused_parameters(&self) -> Vec<String> {
+        vec!["seed".to_owned()]
+    }
 }
 
 fn check(log: &mut RowLog<LabelRow>, plan: &[PlannedCase]) -> (Vec<String>, [usize; 4]) {
@@ -74,6 +78,7 @@ fn each_set_is_asked_about_once_and_without_its_label() {
     }
     let rows = label_rows(root.path()).unwrap();
     assert_eq!(rows.len(), 11);
+    assert!(rows.iter().all(|row| row.refused_parameters == ["seed"]), "errors too");
     let seat = rows.iter().find(|row| row.unit == "related-seat").unwrap();
     assert!(seat.said.is_none() && seat.error.as_ref().unwrap().contains("no verdict"));
     // Again: only sets without a word.

@@ -220,7 +220,8 @@ fn a_cut_row_is_left_alone_until_it_is_asked_for() {
     let bytes = std::fs::read(out.join("answers.jsonl")).unwrap();
 
     let again = run(&[]);
-    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(again.code, Some(3), "{}", again.err);
+    assert!(again.err.contains("3 of 3 answers ended as errors"), "{}", again.err);
     assert!(again.out.contains("0 of 3 answers (0 from before, 0 new, 0 errors)"), "{}", again.out);
     assert!(
         again.out.contains("3 more ended inside a thought") && again.out.contains("--retry-cut"),

@@ -88,23 +88,27 @@ impl Ratings {
             .map_err(|error| broken(anyhow!("{error}; a spreadsheet saves it as CSV UTF-8")))?;
         let is_json = text.trim_start().starts_with('{');
         let entries = if is_json { saved(&text, key) } else { table(&text) }.map_err(broken)?;
-        let wrong = |place: &str, reason: anyhow::Error| anyhow!("{}, {place}: {reason}", path.display());
+        let mut faults: Vec<String> = Vec::new();
         let known: HashSet<&str> = key.items.iter().map(|item| item.item.as_str()).collect();
         let (mut of, mut places) = (HashMap::new(), HashMap::new());
         for (place, item, rating) in entries {
             let item = item.trim().to_owned();
             if !known.contains(item.as_str()) {
                 let sheet = &key.sheet;
-                let why =
-                    anyhow!("item `{item}` is not in the sheet {sheet}; give the ratings of this sheet");
-                return Err(wrong(&place, why));
+                faults.push(format!(
+                    "{place}: item `{item}` is not in the sheet {sheet}; give the ratings of this sheet"
+                ));
+            } else if let Some(before) = places.insert(item.clone(), place.clone()) {
+                faults.push(format!("{place}: item `{item}` stands at {before} too; keep one of them"));
+            } else {
+                match Rating::parse(&rating, key.most) {
+                    Ok(rating) => of.extend(rating.map(|rating| (item, rating))),
+                    Err(error) => faults.push(format!("{place}: {error}")),
+                }
             }
-            if let Some(before) = places.insert(item.clone(), place.clone()) {
-                return Err(wrong(&place, anyhow!("item `{item}` stands at {before} too; keep one of them")));
-            }
-            let rating = Rating::parse(&rating, key.most).map_err(|error| wrong(&place, error))?;
-            of.extend(rating.map(|rating| (item, rating)));
         }
+        let why = "agreement without some of the ratings would be another number";
+        ensure!(faults.is_empty(), text_file::refused(path, &faults, why));
         let rater = PathBuf::from(path.file_name().unwrap_or(path.as_os_str())).display().to_string();
         Ok(Ratings { rater, of })
     }

@@ -49,7 +49,7 @@ const ANSWER: [(&str, Kind); 12] = [
     ("error", Kind::Text),
 ];
 
-const VERDICT: [(&str, Kind); 9] = [
+const VERDICT: [(&str, Kind); 10] = [
     ("judge", Kind::Text),
     ("rubric", Kind::Text),
     ("rubric_name", Kind::Text),
@@ -58,6 +58,7 @@ const VERDICT: [(&str, Kind); 9] = [
     ("choice", Kind::Text),
     ("probability", Kind::Real),
     ("reason", Kind::Text),
+    ("settled", Kind::Bool),
     ("verdict_error", Kind::Text),
 ];
 
@@ -121,6 +122,8 @@ fn row(
                 _ => row.insert(name, value),
             };
         }
+        // JSON omits false.
+        row.entry("settled").or_insert(verdict.settled.into());
         // Rows of earlier versions have no rubric name.
         let rubric = judged.and_then(|judged| judged.name.rubric.as_deref());
         row.extend(rubric.map(|rubric| ("rubric_name".to_owned(), rubric.into())));

@@ -20,7 +20,8 @@ pub enum DatasetError {
     File { path: PathBuf, source: io::Error },
     #[error("{} is neither a file nor a folder; give a benchmark's data, or the word `{SAMPLE}` for the built-in sample", .0.display())]
     NotAFile(PathBuf),
-    #[error("{} holds the data of no benchmark that is known here ({known}); give a folder as it was released, or one of its files", .path.display())]
+    #[error("{} holds the data of no benchmark that is known here ({known}); give a folder as it was released or one of its files, or a folder with \
+             your own tables of messages and questions (CSV, TSV, JSON Lines)", .path.display())]
     UnknownFolder { path: PathBuf, known: String },
     #[error("there is no benchmark `{name}`; there are {known}")]
     UnknownBenchmark { name: String, known: String },
@@ -99,10 +100,15 @@ impl Dataset {
             Some(kind) => {
                 let found = companion.map(Path::to_owned).or_else(|| beside(path, kind));
                 if let Some(second) = &found {
-                    std::fs::metadata(second).map_err(|error| DatasetError::Companion {
-                        path: second.clone(),
-                        why: format!("{error}; give the table of questions"),
-                    })?;
+                    let why = match std::fs::metadata(second) {
+                        Ok(kind) if kind.is_file() => None,
+                        Ok(_) => Some("it is no file".to_owned()),
+                        Err(error) => Some(error.to_string()),
+                    };
+                    if let Some(why) = why {
+                        let why = format!("{why}; give the table of questions");
+                        return Err(DatasetError::Companion { path: second.clone(), why });
+                    }
                     source.add(second);
                 }
             }

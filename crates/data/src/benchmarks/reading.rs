@@ -64,10 +64,17 @@ fn in_file(file: &Option<String>) -> String {
     file.as_ref().map_or_else(String::new, |file| format!("{file}, "))
 }
 
+fn in_row(row: usize) -> String {
+    if row == 0 { String::new() } else { format!(", row {row}") }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
     Row(#[from] RowProblems),
+    /// A table that cannot be read; row 0 is the file itself.
+    #[error("{file}{}: {what}", in_row(*.row))]
+    Table { file: String, row: usize, what: String },
     #[error("{}row {row}, line {line}, column {column}: {what}", in_file(.file))]
     Syntax { file: Option<String>, row: usize, line: usize, column: usize, what: String },
     #[error(

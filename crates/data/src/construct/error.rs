@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 
 use palimpsest_core::text::TextError;
 
+use crate::ground::text_file::refused;
+
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("{name}: {message}")]
     Toml { name: String, message: String },
     #[error("{field}: {found}; {remedy}")]
     Field { field: String, found: String, remedy: String },
-    #[error("{} line {line}, {field}: {found}; {remedy}", path.display())]
-    Filler { path: PathBuf, line: usize, field: String, found: String, remedy: String },
+    /// Every fault with its line.
+    #[error("{}", refused(.path, .faults, "the sessions that are drawn depend on the whole file"))]
+    Fillers { path: PathBuf, faults: Vec<String> },
     #[error("none of the {asked} items could be made under the tokenizer {tokenizer}: {reason}")]
     Nothing { asked: usize, tokenizer: String, reason: String },
     #[error(transparent)]

@@ -47,10 +47,11 @@ impl GivenFillers {
     pub fn read(path: &Path) -> Result<Self, BuildError> {
         let text = text_file::read(path).map_err(BuildError::io("read", path))?;
         let (mut fillers, mut ids) = (Vec::<Filler>::new(), Places::new());
-        let refused = |at: usize, problem: Problem| {
+        let mut faults: Vec<String> = Vec::new();
+        let fault = |at: usize, problem: Problem| {
             let Problem { field, found, remedy, .. } = problem;
             let field = if field == WHOLE_ROW { "whole line".to_owned() } else { field };
-            BuildError::Filler { path: path.to_owned(), line: at + 1, field, found, remedy }
+            format!("line {}, {field}: {found}; {remedy}", at + 1)
         };
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let mut row = Checker::new(None, at, None);
@@ -64,15 +65,16 @@ impl GivenFillers {
                     row.problem(WHOLE_ROW, format!("no JSON: {error}"), remedy);
                 }
             }
-            if let Some(problem) = row.problems.into_iter().next() {
-                return Err(refused(at, problem));
-            }
+            faults.extend(row.problems.into_iter().next().map(|problem| fault(at, problem)));
         }
-        if fillers.is_empty() {
+        if fillers.is_empty() && faults.is_empty() {
             let mut row = Checker::new(None, 0, None);
             let remedy = "write {\"id\", \"licence\", \"turns\": [{\"role\", \"content\"}]} in each line";
             row.problem(WHOLE_ROW, "the file has no session", remedy);
-            return Err(refused(0, row.problems.remove(0)));
+            faults.extend(row.problems.into_iter().map(|problem| fault(0, problem)));
+        }
+        if !faults.is_empty() {
+            return Err(BuildError::Fillers { path: path.to_owned(), faults });
         }
         for turn in fillers.iter_mut().flat_map(|filler| &mut filler.turns) {
             turn.content = turn.content.trim().to_owned();

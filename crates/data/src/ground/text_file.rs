@@ -48,6 +48,23 @@ pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {
     })
 }
 
+/// The faults of a file that is used whole or not at all: one on the line, several below each other, with `why` none is passed over.
+pub fn refused(path: &Path, faults: &[String], why: &str) -> String {
+    const SHOWN: usize = 20;
+    let file = path.display();
+    match faults {
+        [one] => format!("{file}, {one}"),
+        several => {
+            let lines: String = several.iter().take(SHOWN).map(|fault| format!("\n  {fault}")).collect();
+            let more = match several.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                more => format!("\n  and {more} more"),
+            };
+            format!("{file}: {} rows cannot be read, and none is used: {why}{lines}{more}", several.len())
+        }
+    }
+}
+
 pub fn skip_mark(reader: &mut impl BufRead) -> io::Result<()> {
     let beginning = reader.fill_buf()?;
     refuse_others(beginning)?;

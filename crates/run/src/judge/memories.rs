@@ -49,7 +49,12 @@ pub fn judge_memories(
             let questions = questions((&system, &folder), case, benchmark, &rows, &name);
             summary.planned += questions.len();
             let there = |row: &StatedRow| {
-                let same = |other: &StatedRow| StatedRow { states: row.states, ..other.clone() } == *row;
+                let asked = |row: &StatedRow| StatedRow {
+                    states: false,
+                    refused_parameters: Vec::new(),
+                    ..row.clone()
+                };
+                let same = |other: &StatedRow| asked(other) == asked(row);
                 rows.stated.iter().flatten().any(same)
             };
             wanted.extend(questions.into_iter().filter(|question| !there(&question.row.1)));
@@ -58,16 +63,22 @@ pub fn judge_memories(
     summary.skipped = summary.planned - wanted.len();
     let mut logs: HashMap<String, RowLog<StatedRow>> = HashMap::new();
     let asked = (instructions, &conduct, stop);
-    ask(judge, asked, ("memories", &wanted), &mut summary, &mut |(folder, row), verdict| {
-        // Missing verdicts are requested again by a rerun.
-        let Ok(verdict) = verdict else { return Ok(()) };
-        let states = verdict.said == Said::Choice(WORDS[0].to_owned());
-        let log = match logs.entry(folder.clone()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(RowLog::open(dir, &format!("{folder}/{STATED}"))?),
-        };
-        Ok(log.append(StatedRow { states, ..row.clone() })?)
-    })?;
+    ask(
+        judge,
+        asked,
+        ("memories", &wanted),
+        &mut summary,
+        &mut |(folder, row), verdict, refused_parameters| {
+            // Missing verdicts are requested again by a rerun.
+            let Ok(verdict) = verdict else { return Ok(()) };
+            let states = verdict.said == Said::Choice(WORDS[0].to_owned());
+            let log = match logs.entry(folder.clone()) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(RowLog::open(dir, &format!("{folder}/{STATED}"))?),
+            };
+            Ok(log.append(StatedRow { states, refused_parameters, ..row.clone() })?)
+        },
+    )?;
     Ok(summary)
 }
 
@@ -101,6 +112,7 @@ fn questions(
                 session: session.clone(),
                 states: false,
                 judge: judge.to_owned(),
+                refused_parameters: Vec::new(),
             };
             questions.push(Question {
                 // Omit the case's notes, which reveal more than this fact.

@@ -17,8 +17,8 @@ use crate::runs::runner::Summary;
 use palimpsest_data::benchmarks::LabelCheck;
 use palimpsest_data::ground::jsonl::RowLog;
 
-/// Takes a question's row with what was said of it.
-type Take<'a, T> = dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError> + 'a;
+/// Takes a question's row with what was said of it, and the parameters that the judge's endpoint refused.
+type Take<'a, T> = dyn FnMut(&T, Result<Verdict, String>, Vec<String>) -> Result<(), RunError> + 'a;
 
 pub(super) struct Question<T> {
     pub case: PlannedCase,
@@ -48,9 +48,9 @@ pub(super) fn ask<T: Sync>(
             let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()), cut: false };
             let begun = Instant::now();
             let outcome = judge_call(judge, instructions, case, &[exchange]);
-            (outcome, begun.elapsed().as_secs_f64())
+            (outcome, begun.elapsed().as_secs_f64(), judge.refused_parameters())
         },
-        &mut |nth, (outcome, seconds)| {
+        &mut |nth, (outcome, seconds, refused)| {
             let Question { what, row, .. } = &questions[nth];
             let failed = matches!(outcome, Err(JudgeError::Call(_)));
             let told = outcome.and_then(|Judged { verdicts, .. }| {
@@ -72,7 +72,7 @@ pub(super) fn ask<T: Sync>(
                 Some(_) => summary.errors += 1,
                 None => summary.done += 1,
             }
-            take(row, verdict)?;
+            take(row, verdict, refused)?;
             if failed { Ok(()) } else { failures.count(&name, what, error.as_deref()) }
         },
     )?;
@@ -118,8 +118,8 @@ pub fn check_labels(
     wanted.retain(|question| !clean.contains(&key(&question.row)));
     summary.skipped = count - wanted.len();
     let asked = (instructions, &conduct, stop);
-    ask(judge, asked, ("labels", &wanted), &mut summary, &mut |row, verdict| {
-        let mut row = row.clone();
+    ask(judge, asked, ("labels", &wanted), &mut summary, &mut |row, verdict, refused| {
+        let mut row = LabelRow { refused_parameters: refused, ..row.clone() };
         match verdict {
             Ok(verdict) => {
                 if let Said::Choice(choice) = verdict.said {

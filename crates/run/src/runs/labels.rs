@@ -28,6 +28,9 @@ pub struct LabelRow {
     pub probability: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Parameters that the judge's endpoint refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_parameters: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

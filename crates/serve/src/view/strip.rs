@@ -193,7 +193,8 @@ impl<'a> Strips<'a> {
         }
         let about = "log-probability per token that the answer loses when the session is hidden from everything from the question on";
         let control = self.direct(["direct", "direct effect", about], &direct, &pool);
-        let about = "median effect of hiding random text without evidence of about the session's length";
+        let about =
+            "median effect of hiding random text without marked evidence of about the session's length";
         let names = ["control", "control effect", about];
         self.push(Strip::new(names, ["nats", "control"], control).with_band(&pool));
         let about = "divergence of the first answer token's distribution when the session is hidden";

@@ -249,10 +249,21 @@ fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
         0 => String::new(),
         n => format!("; {n} of {} answers have none, for lack of room", all.len()),
     };
+    let anywhere = stretches.iter().filter(|row| row.anywhere);
+    let anywhere: BTreeSet<_> = anywhere.map(|row| (&row.answer, row.layers)).collect();
+    let unmarked = match anywhere.len() {
+        0 => String::new(),
+        n => format!(
+            "{n} of {} answers have no marked evidence in their prompts: their stretches may touch the session that the answer needs, and \
+             their controls may then be too high\n",
+            all.len()
+        ),
+    };
+    let without = if anywhere.len() == with.len() { "" } else { " without evidence" };
     format!(
         "each row is the mean over its forward passes, the sentences below are means over cases\ncontrols: {} forward passes with {} random \
-         stretches without evidence hidden, in {}{lacking}; a session's control is the median effect of the stretches of about its \
-         length\n",
+         stretches{without} hidden, in {}{lacking}; a session's control is the median effect of the stretches of about its \
+         length\n{unmarked}",
         stretches.len(),
         different.len(),
         counted(cases.len(), "case")

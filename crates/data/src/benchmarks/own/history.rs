@@ -1,12 +1,13 @@
 //! Messages become histories: sessions in the order of their first rows, numbered from 0.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 
 use super::table::{Column, Row, Table};
 use super::terms::{CASE, ROLE, SESSION, TEXT, TIME};
+use crate::benchmarks::reading::Problem;
 use crate::benchmarks::shape::{Checker, quote};
 use crate::case::finding::{Check, Finding};
 use crate::case::{Segment, Turn};
@@ -96,7 +97,8 @@ impl<'a> Open<'a> {
         let role =
             ROLES.iter().find(|(_, also)| also.contains(&&*said.to_lowercase())).map(|(role, _)| *role);
         if role.is_none() {
-            self.checker.problem(ROLE, quote(said), "write user (human), assistant (ai, bot) or system");
+            let found = if said.is_empty() { "an empty cell".to_owned() } else { quote(said) };
+            self.checker.problem(ROLE, found, "write user (human), assistant (ai, bot) or system");
         }
         if text.trim().is_empty() {
             self.checker.problem(TEXT, "an empty cell", "write what was said, or remove the row");
@@ -154,8 +156,34 @@ impl<'a> Open<'a> {
             }
             above = time.map(|time| (*index, time)).or(above);
         }
+        self.checker.problems = said_once(std::mem::take(&mut self.checker.problems));
         (self.history, self.checker)
     }
+}
+
+/// Rows with one fault in one column that are told each by itself.
+const EACH: usize = 3;
+
+/// A fault of a column in more than [`EACH`] rows becomes one problem, at the first row.
+fn said_once(problems: Vec<Problem>) -> Vec<Problem> {
+    let mut kinds: BTreeMap<(String, String), Vec<Problem>> = BTreeMap::new();
+    for problem in problems {
+        kinds.entry((problem.field.clone(), problem.remedy.clone())).or_default().push(problem);
+    }
+    let mut all: Vec<Problem> = Vec::new();
+    for mut of in kinds.into_values() {
+        let count = of.len();
+        if count > EACH {
+            let rows: Vec<String> = of.iter().take(EACH).map(|problem| problem.row.to_string()).collect();
+            let is_same = of.iter().all(|problem| problem.found == of[0].found);
+            let others = if is_same { "" } else { " and others like it" };
+            of.truncate(1);
+            of[0].found += &format!("{others} in {count} rows ({}, ...)", rows.join(", "));
+        }
+        all.extend(of);
+    }
+    all.sort_by_key(|problem| problem.row);
+    all
 }
 
 /// ISO 8601 with or without time, seconds and offset (which is dropped), `/` in the date's places, or seconds or milliseconds since 1970.

@@ -10,7 +10,7 @@ mod terms;
 
 use history::histories;
 use questions::questions;
-use table::{Table, column_names, is_among};
+use table::{Table, column_names, fault, is_among};
 use terms::{ANSWER, EXPECTED, KIND, NEW, OLD, SESSION, TITLE};
 
 use super::reading::{ReadError, RowProblems, unreadable};
@@ -28,6 +28,8 @@ static NO_QUESTIONS: Check = Check::warning("no-questions", "histories without q
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 
 const ENDINGS: [&str; 3] = ["csv", "tsv", "jsonl"];
+/// Recognised as a single file, for an error that says what to do.
+const SPREADSHEETS: [&str; 3] = ["xlsx", "xls", "ods"];
 
 pub static OWN: Benchmark = Benchmark {
     name: "own",
@@ -77,6 +79,9 @@ pub static OWN: Benchmark = Benchmark {
 /// In a folder by the needed columns. A single table by one of them, or by a name that is no other benchmark's: the reader names those
 /// that are missing.
 fn recognises(files: &Files<'_>) -> bool {
+    if !files.is_folder() && files.names().iter().any(|name| has_ending(name, &SPREADSHEETS)) {
+        return true;
+    }
     files.names().into_iter().filter(|name| is_table(name)).any(|name| {
         let found = column_names(files, name);
         let mut needed = history::COLUMNS.iter().filter(|column| column.needed);
@@ -88,36 +93,44 @@ fn recognises(files: &Files<'_>) -> bool {
 }
 
 fn is_table(name: &str) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, ending)| ENDINGS.contains(&&*ending.to_lowercase()))
+    has_ending(name, &ENDINGS)
+}
+
+fn has_ending(name: &str, endings: &[&str]) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, ending)| endings.contains(&&*ending.to_lowercase()))
 }
 
 fn cases(files: &Files<'_>) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
-    let failed = |what: String| {
-        let file = files.names().first().map(|name| (*name).to_owned());
-        ReadError::Syntax { file, row: 1, line: 1, column: 1, what }
-    };
     let asks = |name: &str| is_among(&column_names(files, name), &questions::QUESTION_COLUMN);
     let (of_messages, of_questions) = match files.names().as_slice() {
         &[first, second] if asks(first) && !asks(second) => (second, first),
         &[first, second] => (first, second),
+        [first] if asks(first) => {
+            let what =
+                "it is a table of questions; give the table of messages, and this one with --questions";
+            return Err(fault(first, 0, what));
+        }
         [first] => {
+            // Its own faults come first.
+            Table::read(files, first, &history::COLUMNS)?;
             let stem = first.rsplit_once('.').map_or(*first, |(stem, _)| stem);
-            return Err(failed(format!(
-                "there is no table of questions: write {stem}-questions.csv (or .tsv, .jsonl) beside it, or name one with --questions"
-            )));
+            let or_named = if files.is_folder() { "" } else { ", or name one with --questions" };
+            let what = format!(
+                "there is no table of questions: write {stem}-questions.csv (or .tsv, .jsonl) beside it{or_named}"
+            );
+            return Err(fault(first, 0, what));
         }
         several => {
-            let names = several.join(", ");
-            return Err(failed(format!(
-                "{} tables: {names}; keep one of messages and one of questions",
-                several.len()
-            )));
+            let first = several.first().copied().unwrap_or_default();
+            let (count, names) = (several.len(), several.join(", "));
+            let what = format!("{count} tables: {names}; keep one of messages and one of questions");
+            return Err(fault(first, 0, what));
         }
     };
     let messages = Table::read(files, of_messages, &history::COLUMNS)?;
     let asked = Table::read(files, of_questions, &questions::COLUMNS)?;
     if messages.rows.is_empty() {
-        return Err(ReadError::NoCases { benchmark: TITLE });
+        return Err(fault(of_messages, 0, "there is no message below the header; write one a row"));
     }
     let stem = of_messages.rsplit('/').next().unwrap_or(of_messages);
     let default = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
@@ -175,13 +188,7 @@ fn cases(files: &Files<'_>) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
         cases.extend(broken);
     }
     match cases.is_empty() {
-        true => Err(ReadError::Syntax {
-            file: Some(of_questions.to_owned()),
-            row: 1,
-            line: 1,
-            column: 1,
-            what: "there is no question; write one a row".to_owned(),
-        }),
+        true => Err(fault(of_questions, 0, "there is no question below the header; write one a row")),
         false => Ok(cases),
     }
 }

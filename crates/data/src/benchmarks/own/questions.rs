@@ -132,12 +132,7 @@ fn place(named: &str, history: &History) -> Result<Place, (String, String)> {
         return Ok(Place { session, is_text: false });
     }
     if number(named).is_some() {
-        let names: Vec<String> = history.names.iter().take(5).map(|name| quote(name)).collect();
-        let more = if sessions > 5 { ", ..." } else { "" };
-        let remedy = format!(
-            "give a name of the column `{SESSION}` ({}{more}), or session[N] from 0",
-            names.join(", ")
-        );
+        let remedy = format!("give {}, or session[N] from 0", named_by(history));
         return Err((format!("{}, the name of no session", quote(named)), remedy));
     }
     let turns = history.segments.iter().flat_map(|segment| {
@@ -158,20 +153,28 @@ fn place(named: &str, history: &History) -> Result<Place, (String, String)> {
                 |(row, text)| format!("row {row} has {}", quote(text)),
             );
             let remedy = format!(
-                "{nearest}; copy the text from its message (capitals, spaces and line breaks count), or give the session's name"
+                "{nearest}; copy the text from its message (capitals, spaces and line breaks count), or give {}",
+                named_by(history)
             );
             Err((format!("{}, which is in no message", quote(named)), remedy))
         }
         several => {
             let rows: Vec<String> = several.iter().take(4).map(|(_, row)| row.to_string()).collect();
             let more = if several.len() > 4 { ", ..." } else { "" };
-            let found = format!("{}, {} times (rows {}{more})", quote(named), several.len(), rows.join(", "));
-            Err((
-                found,
-                "give more of the text around the one that is meant, or the session's name".to_owned(),
-            ))
+            let count = several.len();
+            let found =
+                format!("{}, which occurs {count} times (rows {}{more})", quote(named), rows.join(", "));
+            let remedy =
+                format!("give more of the text around the one that is meant, or {}", named_by(history));
+            Err((found, remedy))
         }
     }
+}
+
+fn named_by(history: &History) -> String {
+    let names: Vec<String> = history.names.iter().take(5).map(|name| quote(name)).collect();
+    let more = if history.names.len() > 5 { ", ..." } else { "" };
+    format!("a session's name from the column `{SESSION}` ({}{more})", names.join(", "))
 }
 
 /// The sentence or line that shares most letter pairs with `sought`, and its row.

@@ -7,8 +7,11 @@ use std::io::Read;
 
 use crate::benchmarks::Files;
 use crate::benchmarks::reading::ReadError;
-use crate::benchmarks::shape::{Node, Pairs, json_row, lines, quote};
-use crate::ground::text_file;
+use crate::benchmarks::shape::{Node, ONE_OBJECT, Pairs, lines, quote};
+use crate::ground::{json, text_file};
+
+/// First bytes of .xlsx and .ods (ZIP), and of .xls.
+const SPREADSHEETS: [&[u8]; 2] = [b"PK\x03\x04", b"\xD0\xCF\x11\xE0"];
 
 /// A known column. Letter case, spaces, `-` and `_` of its names do not count.
 pub(super) struct Column {
@@ -35,13 +38,17 @@ impl<'a> Table<'a> {
         let failed = |source| ReadError::Read { file: Some(file.to_owned()), row: 0, source };
         let mut bytes = Vec::new();
         files.open_raw(file).and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(failed)?;
-        let text = text_file::decoded(bytes).map_err(|error| failed(error.into()))?;
-        let (names, rows) = if is_json(&text) {
+        if SPREADSHEETS.iter().any(|signature| bytes.starts_with(signature)) {
+            let what = "it is a spreadsheet or another packed file; save the sheet as CSV (Excel: \"CSV UTF-8\") and give that file";
+            return Err(fault(file, 0, what));
+        }
+        let text = text_file::decoded(bytes).map_err(|error| fault(file, 0, error.to_string()))?;
+        let (header, names, rows) = if is_json(&text) {
             json_table(file, &text)?
         } else {
             csv_table(file, &with_plain_breaks(&text))?
         };
-        let names = with_columns(file, names, known)?;
+        let names = with_columns((file, header), names, known)?;
         let rows = rows.into_iter().filter(|row| row.cells.iter().any(|cell| !cell.trim().is_empty()));
         Ok(Table { file, names, rows: rows.collect() })
     }
@@ -71,7 +78,7 @@ pub(super) fn column_names(files: &Files<'_>, file: &str) -> Vec<String> {
     }
     let text = text_file::decoded_lossy(&bytes);
     let names = match is_json(&text) {
-        true => text.lines().next().and_then(|line| Some(json_table(file, line).ok()?.0)),
+        true => text.lines().next().and_then(|line| Some(json_table(file, line).ok()?.1)),
         false => {
             csv_rows(&with_plain_breaks(&text)).ok().and_then(|rows| Some(rows.into_iter().next()?.cells))
         }
@@ -92,7 +99,7 @@ fn folded(name: &str) -> String {
 }
 
 fn with_columns(
-    file: &str,
+    (file, header): (&str, usize),
     names: Vec<String>,
     known: &'static [Column],
 ) -> Result<Vec<(String, Option<&'static str>)>, ReadError> {
@@ -115,20 +122,22 @@ fn with_columns(
                 of.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ")
             };
             let (wanted, optional) = (listed(wanted), listed(optional));
-            let columns = names.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", ");
-            return Err(syntax(
+            let columns: Vec<String> = names.iter().map(|name| quote(name)).collect();
+            let columns = if columns.is_empty() { "nothing".to_owned() } else { columns.join(", ") };
+            return Err(fault(
                 file,
-                (1, 1),
+                header,
                 format!(
-                    "no column `{name}`; it has the columns {columns}; wanted are {wanted}; and, if you have them, {optional}"
+                    "no column `{name}`; the header has {columns}; rename the column that holds it, or write a header if this row is data. \
+                     Needed: {wanted}; optional: {optional}"
                 ),
             ));
         }
         if of.len() > 1 {
             let of = of.join(" and ");
-            return Err(syntax(
+            return Err(fault(
                 file,
-                (1, 1),
+                header,
                 format!("{of} are both the column `{name}`; rename one of them"),
             ));
         }
@@ -136,12 +145,13 @@ fn with_columns(
     Ok(names.into_iter().zip(found).collect())
 }
 
-fn syntax(file: &str, (row, line): (usize, usize), what: String) -> ReadError {
-    ReadError::Syntax { file: Some(file.to_owned()), row, line, column: 1, what }
+pub(super) fn fault(file: &str, row: usize, what: impl Into<String>) -> ReadError {
+    ReadError::Table { file: file.to_owned(), row, what: what.into() }
 }
 
+/// JSON Lines, or an array, which is refused.
 fn is_json(text: &str) -> bool {
-    text.trim_start().starts_with('{')
+    text.trim_start().starts_with(['{', '['])
 }
 
 fn with_plain_breaks(text: &str) -> String {
@@ -149,13 +159,14 @@ fn with_plain_breaks(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\r', "\n") + "\n"
 }
 
-type Cells = (Vec<String>, Vec<Row>);
+/// Row of the header, names of the columns, rows.
+type Cells = (usize, Vec<String>, Vec<Row>);
 
 fn csv_table(file: &str, text: &str) -> Result<Cells, ReadError> {
-    let rows = csv_rows(text).map_err(|error| syntax(file, (1, 1), format!("not CSV: {error}")))?;
+    let rows = csv_rows(text).map_err(|error| fault(file, 0, format!("it is no CSV: {error}")))?;
     let mut rows = rows.into_iter();
-    let Some(Row { cells: mut names, .. }) = rows.next() else {
-        return Err(syntax(file, (1, 1), "the file is empty; its first row names the columns".to_owned()));
+    let Some(Row { number: header, cells: mut names }) = rows.next() else {
+        return Err(fault(file, 0, "the file is empty; write a header that names the columns, and rows"));
     };
     while names.last().is_some_and(|name| name.trim().is_empty()) {
         names.pop();
@@ -163,9 +174,9 @@ fn csv_table(file: &str, text: &str) -> Result<Cells, ReadError> {
     let rows: Vec<Row> = rows.collect();
     for Row { number, cells } in &rows {
         if let Some(text) = cells.iter().skip(names.len()).find(|cell| !cell.trim().is_empty()) {
-            return Err(syntax(
+            return Err(fault(
                 file,
-                (*number, *number),
+                *number,
                 format!(
                     "the row has {} cells and the header {}: {} is in no column; put texts that hold the separator in quotation marks",
                     cells.len(),
@@ -184,9 +195,9 @@ fn csv_table(file: &str, text: &str) -> Result<Cells, ReadError> {
         let what =
             format!("the quotation mark before {begins} is not closed; close it, or double it inside a text");
         // The line break that ends a row is in the cell here.
-        return Err(syntax(file, (*number + 1, *number + 1), what));
+        return Err(fault(file, *number + 1, what));
     }
-    Ok((names, rows))
+    Ok((header, names, rows))
 }
 
 fn csv_rows(text: &str) -> Result<Vec<Row>, csv::Error> {
@@ -231,21 +242,17 @@ fn delimiter(text: &str) -> u8 {
 }
 
 fn json_table(file: &str, text: &str) -> Result<Cells, ReadError> {
-    let (mut names, mut rows): Cells = Default::default();
+    let (mut names, mut rows): (Vec<String>, Vec<Row>) = Default::default();
     for line in lines(text.as_bytes()) {
         let (number, line) =
             line.map_err(|source| ReadError::Read { file: Some(file.to_owned()), row: 0, source })?;
-        let at = (number, number);
-        let (node, faults) = json_row(number, &line).map_err(|what| syntax(file, at, what))?;
-        if let Some(fault) = faults.first() {
-            return Err(syntax(
-                file,
-                at,
-                format!("{}: found {}; {}", fault.field, fault.found, fault.remedy),
-            ));
+        let (node, faults): (Node, _) = json::read(&line)
+            .map_err(|error| fault(file, number, format!("the line is no JSON ({error}); {ONE_OBJECT}")))?;
+        if let Some(one) = faults.first() {
+            return Err(fault(file, number, format!("{}: found {}; {}", one.field, one.found, one.remedy)));
         }
         let Node::Object(Pairs(fields)) = node else {
-            return Err(syntax(file, at, format!("found {}; write one JSON object a line", node.describe())));
+            return Err(fault(file, number, format!("found {}; {ONE_OBJECT}", node.describe())));
         };
         let mut cells = vec![String::new(); names.len()];
         for (name, value) in fields {
@@ -255,7 +262,11 @@ fn json_table(file: &str, text: &str) -> Result<Cells, ReadError> {
                 Node::Bool(_) | Node::Number(_) => value.describe(),
                 Node::Array(_) | Node::Object(_) => {
                     let found = value.describe();
-                    return Err(syntax(file, at, format!("{name}: found {found}; write a text or a number")));
+                    return Err(fault(
+                        file,
+                        number,
+                        format!("{name}: found {found}; write a text or a number"),
+                    ));
                 }
             };
             match names.iter().position(|known| *known == name) {
@@ -268,7 +279,7 @@ fn json_table(file: &str, text: &str) -> Result<Cells, ReadError> {
         }
         rows.push(Row { number, cells });
     }
-    Ok((names, rows))
+    Ok((rows.first().map_or(0, |row| row.number), names, rows))
 }
 
 #[cfg(test)]

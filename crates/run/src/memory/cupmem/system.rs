@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use palimpsest_core::digest::sha256;
 use serde_json::{Value, json};
@@ -35,7 +36,8 @@ pub fn words(command: &str) -> Option<&str> {
     if words.is_empty() { Some(words) } else { words.strip_prefix(':') }
 }
 
-pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, String> {
+/// `call` limits each call to a model.
+pub fn open(name: &str, words: &str, request: &HelloRequest, call: Duration) -> Result<CupMem, String> {
     let mut settings = Settings::parse(words)?;
     settings.seed = request.seed;
     let mut built_in = false;
@@ -55,14 +57,14 @@ pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, S
     let model = request.llm.as_ref().ok_or("cupmem needs a language model; give --memory-model")?;
     let similarity: Option<Box<dyn Similarity>> = match &request.embedder {
         Some(address) => {
-            let endpoint = endpoint(address)?;
+            let endpoint = endpoint(address, call)?;
             let embed = move |texts: &[&str]| endpoint.embeddings(texts).map_err(|error| error.to_string());
             Some(Box::new(ByEmbedding::new(&address.model, Box::new(embed))))
         }
         None if built_in => Some(Box::new(ByEmbedding::built_in(false).map_err(|error| error.to_string())?)),
         None => None,
     };
-    let mut endpoint = endpoint(model)?;
+    let mut endpoint = endpoint(model, call)?;
     let complete: Complete = Box::new(move |step, messages, schema, sampling| {
         let step = step.to_string();
         // The schema is named after the step.
@@ -73,9 +75,12 @@ pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, S
     Ok(CupMem::new(settings, &model.model, complete, similarity).called(name))
 }
 
-fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<Endpoint, String> {
+fn endpoint(
+    ModelAddress { base_url, key, model, .. }: &ModelAddress,
+    timeout: Duration,
+) -> Result<Endpoint, String> {
     // The history driver retries transient errors.
-    let patience = Patience { retries: 0, ..Patience::default() };
+    let patience = Patience { timeout, retries: 0, ..Patience::default() };
     let key = Key::new("the key of the memory system", key).map_err(|error| error.to_string())?;
     let endpoint = Endpoint::new(&format!("{base_url}#{model}"), Some(key), patience);
     endpoint.map_err(|error| error.to_string())

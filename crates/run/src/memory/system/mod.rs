@@ -39,7 +39,7 @@ pub fn open(
     patience: Patience,
 ) -> Result<Box<dyn MemorySystem>, String> {
     if let Some(words) = cupmem::words(command) {
-        return Ok(Box::new(cupmem::open(name, words, &hello)?));
+        return Ok(Box::new(cupmem::open(name, words, &hello, patience.session)?));
     }
     if is_address(command) {
         return Ok(Box::new(WireSystem::new(name, Address::new(command), hello, patience)));

@@ -142,6 +142,9 @@ pub struct StatedRow {
     pub session: String,
     pub states: bool,
     pub judge: String,
+    /// Parameters that the judge's endpoint refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_parameters: Vec<String>,
 }
 
 /// The history of each memory in words: when and why it was written, considered, changed and ended.

@@ -36,8 +36,10 @@ pub struct CauseOptions {
 fn blocks(store: &AttentionStore, windows: &[Option<Range<usize>>], options: CauseOptions) -> Vec<Ablation> {
     let ranges: Vec<Range<usize>> = sessions(store).map(Span::range).collect();
     let (count, history) = ((options.controls, options.seed), extent(&ranges));
-    let drawn = stretches(count, &store.case, &history, &ranges, &taken(&store.keys));
-    let controls = drawn.into_iter().enumerate().map(|(nth, range)| Ablation::of_stretch(nth, range));
+    let taken = taken(&store.keys);
+    let drawn = stretches(count, &store.case, &history, &ranges, &taken);
+    let of_stretch = |(nth, range)| Ablation::of_stretch(nth, range, taken.is_empty());
+    let controls = drawn.into_iter().enumerate().map(of_stretch);
     let blocked = sessions(store).map(|span| Ablation::of(AblationKind::Blocked, span)).chain(controls);
     let blocked: Vec<Ablation> = blocked.collect();
     let at = |layers: &Option<Range<usize>>, one: &Ablation| Ablation {

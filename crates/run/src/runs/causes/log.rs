@@ -20,6 +20,8 @@ pub(super) struct Ablation {
     pub span: String,
     pub role: Option<String>,
     pub stretch: Option<usize>,
+    /// For controls: drawn without marked evidence to avoid.
+    pub anywhere: bool,
     pub tokens: Range<usize>,
     /// Blocked layers; all if absent.
     pub layers: Option<Range<usize>>,
@@ -40,13 +42,14 @@ impl Ablation {
         Ablation { span, role, ..Self::of_tokens(kind, session.range()) }
     }
 
-    pub fn of_stretch(nth: usize, tokens: Range<usize>) -> Self {
-        Ablation { stretch: Some(nth), ..Self::of_tokens(AblationKind::Control, tokens) }
+    pub fn of_stretch(nth: usize, tokens: Range<usize>, anywhere: bool) -> Self {
+        Ablation { stretch: Some(nth), anywhere, ..Self::of_tokens(AblationKind::Control, tokens) }
     }
 
     fn of_tokens(kind: AblationKind, tokens: Range<usize>) -> Self {
         let (span, role, stretch, layers, carrier) = (String::new(), None, None, None, None);
-        Ablation { kind, span, role, stretch, tokens, layers, seed: 0, carrier, direct: 0.0 }
+        let (anywhere, seed, direct) = (false, 0, 0.0);
+        Ablation { kind, span, role, stretch, anywhere, tokens, layers, seed, carrier, direct }
     }
 
     fn neutral(&self) -> Option<String> {
@@ -77,6 +80,7 @@ impl Ablation {
             span: self.span.clone(),
             role: self.role.clone(),
             stretch: self.stretch,
+            anywhere: self.anywhere,
             tokens: ends(&self.tokens),
             carrier,
             carrier_tokens,

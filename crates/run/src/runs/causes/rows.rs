@@ -33,6 +33,9 @@ pub struct CauseRow {
     /// Zero-based index of a control in the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretch: Option<usize>,
+    /// For controls: true if the prompt has no marked evidence, so that the stretch may touch the session that the answer needs.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub anywhere: bool,
     /// Half-open token range in the full prompt.
     pub tokens: [usize; 2],
     /// Later session that the span was hidden from too; `all`: all later positions, `between`: those between the last session and the
