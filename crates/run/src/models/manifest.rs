@@ -1,7 +1,7 @@
 //! Manifests: one TOML file per model with its sources and checksums.
 //!
-//! Built-in manifests are in `crates/run/models/`; the user's, in `models.d/` of the model home, take precedence. Parsed and validated
-//! here, fetched by [`ModelStore`](super::ModelStore). To add a model: one file there and one line in `BUILT_IN`; a config in
+//! Built-in manifests are in `models/`; the user's, in `models.d/` of the model home, take precedence. Parsed and validated here, fetched
+//! by [`ModelStore`](super::ModelStore). To add a model: one file in `models/` and one line in `BUILT_IN`; a config in
 //! `crates/core/configs/` and a line in [`ModelDescription`](palimpsest_core::model::ModelDescription) make it plannable before fetching.
 
 use std::path::{Component, Path, PathBuf};
@@ -15,33 +15,26 @@ use palimpsest_data::ground::text_file;
 /// The default of `--model`.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
-/// Name in errors, and text.
-macro_rules! built_in {
-    ($($name:literal)*) => {
-        &[$((concat!("models/", $name, ".toml"), include_str!(concat!("../../models/", $name, ".toml")))),*]
-    };
-}
-
-const BUILT_IN: &[(&str, &str)] = built_in! {
-    "smollm2-135m"
-    "gemma3-270m"
-    "llama-3.1-8b-instruct"
-    "llama-3.3-70b-instruct"
-    "qwen2.5-7b-instruct"
-    "qwen2.5-14b-instruct"
-    "qwen2.5-72b-instruct"
-    "qwen3-4b"
-    "qwen3-8b"
-    "qwen3-14b"
-    "qwen3-32b"
-    "qwen3-235b-a22b"
-    "qwen3.5-9b"
-    "qwen3.5-27b"
-    "gpt-oss-20b"
-    "gpt-oss-120b"
-    "glm-4.5-air"
-    "minimax-m2.5"
-};
+const BUILT_IN: &[(&str, &str)] = &[
+    ("models/smollm2-135m.toml", include_str!("../../../../models/smollm2-135m.toml")),
+    ("models/gemma3-270m.toml", include_str!("../../../../models/gemma3-270m.toml")),
+    ("models/llama-3.1-8b-instruct.toml", include_str!("../../../../models/llama-3.1-8b-instruct.toml")),
+    ("models/llama-3.3-70b-instruct.toml", include_str!("../../../../models/llama-3.3-70b-instruct.toml")),
+    ("models/qwen2.5-7b-instruct.toml", include_str!("../../../../models/qwen2.5-7b-instruct.toml")),
+    ("models/qwen2.5-14b-instruct.toml", include_str!("../../../../models/qwen2.5-14b-instruct.toml")),
+    ("models/qwen2.5-72b-instruct.toml", include_str!("../../../../models/qwen2.5-72b-instruct.toml")),
+    ("models/qwen3-4b.toml", include_str!("../../../../models/qwen3-4b.toml")),
+    ("models/qwen3-8b.toml", include_str!("../../../../models/qwen3-8b.toml")),
+    ("models/qwen3-14b.toml", include_str!("../../../../models/qwen3-14b.toml")),
+    ("models/qwen3-32b.toml", include_str!("../../../../models/qwen3-32b.toml")),
+    ("models/qwen3-235b-a22b.toml", include_str!("../../../../models/qwen3-235b-a22b.toml")),
+    ("models/qwen3.5-9b.toml", include_str!("../../../../models/qwen3.5-9b.toml")),
+    ("models/qwen3.5-27b.toml", include_str!("../../../../models/qwen3.5-27b.toml")),
+    ("models/gpt-oss-20b.toml", include_str!("../../../../models/gpt-oss-20b.toml")),
+    ("models/gpt-oss-120b.toml", include_str!("../../../../models/gpt-oss-120b.toml")),
+    ("models/glm-4.5-air.toml", include_str!("../../../../models/glm-4.5-air.toml")),
+    ("models/minimax-m2.5.toml", include_str!("../../../../models/minimax-m2.5.toml")),
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
