@@ -110,9 +110,16 @@ impl KeyArgs {
         {
             let remote = others.iter().filter(|server| !is_loopback(&server.host)).collect::<Vec<_>>();
             if let ([first, second, ..], true) = (&remote[..], key.is_secret()) {
+                // A host without a port would name both servers of a machine.
+                let place = |server: &Origin| match first.host == second.host {
+                    true => format!("{}:{}", server.host, server.port),
+                    false => server.to_string(),
+                };
                 return Err(ChatError::from(format!(
-                    "{KEY} is one key, and the command names {first} and {second}, which have keys of their own; say whose it is: --key \
-                     {first}={KEY}, and name a variable for the other in the same way if it needs a key"
+                    "{KEY} is one key, and the command names two servers, {first} and {second}; say which of them gets it: --key {}={KEY}, \
+                     and if the other needs a key, --key {}=VARIABLE",
+                    place(first),
+                    place(second)
                 )));
             }
             let only_here = remote.is_empty();
@@ -347,7 +354,11 @@ mod tests {
                 &[KEY][..],
                 &["far and near:8443", "--key far=PALIMPSEST_API_KEY"][..],
             ),
-            ("https://far/v1 https://far:8443/v1", &[KEY], &["far and far:8443"]),
+            (
+                "https://far/v1 https://far:8443/v1",
+                &[KEY],
+                &["far and far:8443", "--key far:443=PALIMPSEST_API_KEY", "--key far:8443="],
+            ),
             ("http://far:8000/v1", &[KEY], &["far:8000 over http", "--key-over-http", "PALIMPSEST_API_KEY"]),
             ("--key far=OTHER_KEY http://far/v1", &["OTHER_KEY"], &["OTHER_KEY", "--key-over-http"]),
             ("--key far=OTHER_KEY https://far/v1", &[KEY], &["OTHER_KEY is not set"]),
