@@ -20,6 +20,7 @@ use crate::eval::{cases, header};
 use crate::judge::said;
 
 mod at_once;
+mod keys;
 mod replies;
 mod schemas;
 mod thoughts;
@@ -123,7 +124,7 @@ impl Server {
         keyed(&self.address(), KEY, patience(retries)).unwrap()
     }
 
-    fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/v1#some/model", self.port)
     }
 
@@ -269,7 +270,7 @@ fn patience_ends_and_the_last_error_is_told() {
 #[test]
 fn refusals_are_not_tried_again_and_name_the_remedy() {
     for (line, body, remedy) in [
-        ("401 Unauthorized", format!("bad key {KEY}"), "PALIMPSEST_API_KEY"),
+        ("401 Unauthorized", format!("bad key {KEY}"), "--key 127.0.0.1=VARIABLE"),
         ("404 Not Found", "no such model".to_owned(), "/v1"),
         ("400 Bad Request", "{\"error\":{\"message\":\"too long\"}}".to_owned(), "too long"),
         ("307 Temporary Redirect", String::new(), "redirect"),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use palimpsest::case::{Case, Evidence, History, Probe, Segment, Turn};
+use palimpsest::chat::endpoint::Keys;
 use palimpsest::memory::system::history::{SystemRun, Wanted};
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
 use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, SystemError};
@@ -402,8 +403,8 @@ fn scripted_model(calls: &Arc<AtomicUsize>) -> HttpServer {
 }
 
 fn proxy(run: &Path, upstream: &str) -> Proxy {
-    let llm =
-        Upstream::parse(&format!("{upstream}/base/v1#scripted-model"), &run.join("server.log")).unwrap();
+    let (named, log) = (format!("{upstream}/base/v1#scripted-model"), run.join("server.log"));
+    let llm = Upstream::parse(&named, &log, &Keys::default()).unwrap();
     Proxy::start("scripted", Models { llm, embedder: None, decoding: Decoding::AsAsked }, run).unwrap()
 }
 

@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::{WrongUsage, wrong};
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
-use crate::chat::endpoint::Patience;
+use crate::chat::endpoint::{KeyArgs, Patience};
 use crate::ground::jsonl::RowLog;
 use crate::ground::text_file;
 use crate::judge::{
@@ -47,7 +47,7 @@ pub struct Args {
     /// `local:NAME` (whatever --model of `run` takes), or `http://host[:port]/v1#model`.
     ///
     /// A local judge is scored: the verdict is the likelier word. With --thinking on it thinks and writes JSON, as an endpoint does. An
-    /// endpoint's key comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. A run can hold verdicts of several judges. Benchmarks whose answers
+    /// endpoint's key comes from the environment: see --key. A run can hold verdicts of several judges. Benchmarks whose answers
     /// name a choice are judged by rules, without --judge. A judge below 1 billion parameters cannot judge: its numbers are withheld.
     #[arg(long, help_heading = "Judge")]
     judge: Option<String>,
@@ -118,6 +118,8 @@ pub(super) struct Settings {
     /// Endpoint: attempts after a failed first one.
     #[arg(long, default_value_t = 5, help_heading = "Endpoint")]
     retries: usize,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Endpoint, and local judge with --thinking on: most tokens of one reply, beside its thought.
     #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive, help_heading = "Judge")]
     max_new_tokens: usize,
@@ -162,6 +164,7 @@ impl Settings {
             thinking: self.thinking.clone(),
             max_new_tokens: self.max_new_tokens,
             parallel: self.parallel.unwrap_or(PARALLEL),
+            keys: self.keys.of([judge])?,
             patience: Patience { timeout, retries: self.retries, ..Patience::default() },
         };
         Ok((options, replies))

@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
 use super::say;
+use crate::chat::endpoint::KeyArgs;
 use crate::ground::table::wrapped;
 use crate::ground::text_file;
 use crate::memory::system::check::{Models, Outcome, Report, check};
@@ -46,6 +47,8 @@ pub struct Args {
     /// Seconds to wait for a reply, as in `run`: a number, or start=N,session=N,search=N [default: start=120,session=600,search=60]
     #[arg(long, value_name = "SECONDS", value_parser = Patience::parse)]
     memory_timeout: Option<Patience>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// A table, or JSON
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
@@ -113,8 +116,9 @@ fn config(path: &Path) -> anyhow::Result<Map<String, Value>> {
 }
 
 fn proxy(model: &str, args: &Args, folder: &Path) -> anyhow::Result<Proxy> {
+    let keys = args.keys.of([model].into_iter().chain(args.memory_embedder.as_deref()))?;
     let upstream =
-        |named: &str, log: &str| Upstream::parse(named, &folder.join(log)).map_err(|why| anyhow!(why));
+        |named: &str, log: &str| Upstream::parse(named, &folder.join(log), &keys).map_err(|why| anyhow!(why));
     let embedder =
         args.memory_embedder.as_deref().map(|named| upstream(named, "embedder.log")).transpose()?;
     let models = proxy::Models { llm: upstream(model, "model.log")?, embedder, decoding: Decoding::AsAsked };

@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use tempfile::NamedTempFile;
 
 use super::interrupt;
+use crate::chat::endpoint::{KeyArgs, Keys};
 use crate::ground::order::unique;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
 use crate::progress::note;
@@ -82,6 +83,8 @@ pub struct Args {
     /// log-probabilities. A model other than the run's must have the same tokenizer
     #[arg(long, value_name = "MODEL", help_heading = "Ask again")]
     model: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Most tokens of prompt and answer together [default: those of the longest answer of the runs]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Ask again")]
     context: Option<usize>,
@@ -123,6 +126,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let runs = Shared::new(runs);
     let token = token(&args)?;
+    let keys = args.keys.of(args.model.as_deref())?;
     let model: Option<ModelSlot> = args.model.clone().map(|name| (name, Arc::default()));
     let listener = listener(SocketAddr::new(args.host, args.port))?;
     let overviews = Overviews::new(overview_of(&args));
@@ -143,7 +147,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some((name, slot)) = model {
         note(format_args!("loading {name}; answers can be looked at meanwhile"));
         let since = Instant::now();
-        let (asker, worker) = asker(&name, &args, &runs)?;
+        let (asker, worker) = asker(&name, &keys, &args, &runs)?;
         let _ = slot.set(asker);
         note(format_args!("{name} is ready after {:.1} s: Ask again works", since.elapsed().as_secs_f64()));
         worker.run(&stop);
@@ -206,9 +210,9 @@ fn agreed() -> anyhow::Result<bool> {
 }
 
 /// Loads the model for the longest prompt with its answer, with the runs' dtypes if they agree.
-fn asker(name: &str, args: &Args, runs: &Shared) -> anyhow::Result<(Asker, Worker)> {
+fn asker(name: &str, keys: &Keys, args: &Args, runs: &Shared) -> anyhow::Result<(Asker, Worker)> {
     if name.starts_with("http://") || name.starts_with("https://") {
-        return Asker::of_server(name);
+        return Asker::of_server(name, keys);
     }
     let options = local_options(args, &runs.held())?;
     let Opened { model, digest, .. } = models::open(name, &options)?;

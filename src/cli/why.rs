@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 
+use crate::chat::endpoint::KeyArgs;
 use crate::ground::sheet::Format;
 use crate::ground::table::wrapped;
 use crate::heads::HeadScores;
@@ -65,6 +66,8 @@ pub struct Args {
     #[arg(long)]
     signals: bool,
     #[command(flatten)]
+    keys: KeyArgs,
+    #[command(flatten)]
     by: RereadArgs,
 }
 
@@ -88,11 +91,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let most = identity.sampling.filter(|_| args.anew).map_or(0, |sampling| sampling.max_new_tokens);
     let instructions = args.anew.then(|| anew_instructions(folder, judged.name)).transpose()?;
 
+    let keys = args.keys.of(instructions.iter().map(|_| &*judged.name.judge))?;
+
     let mut model = run.model(&asked, most, &args.by)?;
 
     let Args { seed, controls, readings, anew, .. } = args;
     let settings = WhySettings { seed, controls, readings, anew };
-    let open = |instructions| AnewJudge::open(&args.by.on, &judged.name.judge, instructions);
+    let open = |instructions| AnewJudge::open((&args.by.on, keys), &judged.name.judge, instructions);
     let mut judge = instructions.map(open).transpose()?;
     let mut judge =
         judge.as_mut().map(|judge| |row: &AnswerRow, text: &str| judge.verdict(folder, row, text));

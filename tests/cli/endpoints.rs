@@ -87,6 +87,77 @@ fn an_endpoint_answers_and_another_one_judges() {
     }
 }
 
+/// A run of one question against a server that answers with the key `shown`; the requests, and what the command said.
+fn keyed_run(flags: &[&str], set: &[(&str, &str)], shown: &str) -> (Vec<String>, Ended, tempfile::TempDir) {
+    let server = crate::endpoint::serve((0..9).map(|_| crate::endpoint::ok(shown, "stop")).collect());
+    let root = tempfile::tempdir().unwrap();
+    let mut running =
+        command(["run", "--data", "sample", "--sessions", "3", "--only", "T1/SR", "--limit", "1"]);
+    running.args(["--no-attention", "--model", &server.address()]).args(flags);
+    running.arg("--out").arg(root.path().join("run"));
+    running.env_remove("PALIMPSEST_API_KEY").env_remove("OPENAI_API_KEY").envs(set.iter().copied());
+    let ended = ended(running);
+    (server.seen(), ended, root)
+}
+
+#[test]
+fn a_key_goes_where_its_flag_says_and_what_repeats_it_is_kept_without_it() {
+    let key = "sk-secret-of-this-test";
+    let (requests, ended, root) = keyed_run(
+        &["--key", "127.0.0.1=MY_KEY"],
+        &[("MY_KEY", key), ("PALIMPSEST_API_KEY", "another-key")],
+        key,
+    );
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let bearer = format!("authorization: bearer {key}");
+    assert!(requests.len() > 1 && requests.iter().all(|request| request.to_lowercase().contains(&bearer)));
+    let folder = RunFolder::read(&root.path().join("run")).unwrap();
+    assert_eq!(folder.answers[0].answer.as_deref(), Some("[key]"));
+    for (name, bytes) in files(root.path()) {
+        assert!(!bytes.windows(key.len()).any(|window| window == key.as_bytes()), "{}", name.display());
+    }
+
+    // On this machine PALIMPSEST_API_KEY needs no flag, and OPENAI_API_KEY does.
+    let (requests, ended, _root) = keyed_run(&[], &[("PALIMPSEST_API_KEY", key)], "fine");
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(requests.iter().all(|request| request.to_lowercase().contains(&bearer)));
+    let (requests, ended, _root) = keyed_run(&[], &[("OPENAI_API_KEY", key)], "fine");
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(
+        requests.len() > 1
+            && requests.iter().all(|request| !request.to_lowercase().contains("authorization"))
+    );
+}
+
+#[test]
+fn a_key_that_is_not_set_or_has_no_server_ends_the_command_before_any_request() {
+    for (flags, part) in [
+        (&["--key", "127.0.0.1=NO_SUCH_KEY"][..], "NO_SUCH_KEY is not set"),
+        (&["--key", "127.0.0.1:9=HOME"], "calls no endpoint there"),
+        (&["--key", "sk-12345678"], "HOST=VARIABLE"),
+        (&["--memory", "x=true", "--memory-model", "http://far.invalid/v1#m"], "--key-over-http"),
+        (
+            &[
+                "--memory",
+                "x=true",
+                "--memory-model",
+                "https://far.invalid/v1#m",
+                "--memory-embedder",
+                "https://b.invalid/v1#m",
+            ],
+            "--key b.invalid=PALIMPSEST_API_KEY",
+        ),
+    ] {
+        let (requests, ended, _root) = keyed_run(flags, &[("PALIMPSEST_API_KEY", "a-long-key")], "fine");
+        assert!(ended.code == Some(1) && ended.err.contains(part), "{part}: {}", ended.err);
+        assert!(requests.is_empty() && !ended.err.contains("12345678"), "{}", ended.err);
+    }
+    let mut judging =
+        command(["judge", "--judge", "https://far.invalid/v1#m", "--key", "far.invalid=NO_SUCH_KEY", "."]);
+    judging.env_remove("NO_SUCH_KEY");
+    assert!(ended(judging).err.contains("NO_SUCH_KEY is not set"));
+}
+
 #[test]
 fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_alone() {
     let root = tempfile::tempdir().unwrap();

@@ -89,7 +89,7 @@ fn e06_an_error_in_the_body_of_a_reply_is_an_error_of_its_code() {
         assert!(told.contains(code), "{error}: {told}");
     }
     for (error, code) in [
-        (json!({"error": {"message": "bad key", "code": 401}}), "PALIMPSEST_API_KEY"),
+        (json!({"error": {"message": "bad key", "code": 401}}), "--key 127.0.0.1=VARIABLE"),
         (json!({"error": {"message": "no such model", "code": 404}}), "status 404"),
         (json!({"error": "Unexpected endpoint or method."}), "Unexpected endpoint"),
         (

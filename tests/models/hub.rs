@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use palimpsest::runs::store::RunFolder;
 use palimpsest_core::digest::sha256;
+use serde_json::{Value, json};
 
 use super::hub_server::{HubServer, Repository, TOKEN, fixture_files};
 use crate::cli::{Ended, command, done, ended, shown};
@@ -452,4 +453,127 @@ fn a_plan_fetches_the_config_alone_and_a_tokeniser_comes_without_weights() {
     );
     done(desk.ended(&["data", "stats", "sample", "--model", "tiny/sharded"]));
     assert!(hub.requests().is_empty());
+}
+
+#[test]
+fn the_token_goes_to_the_hub_and_not_where_it_redirects_to() {
+    let files = fixture_files("llama-tiny", &[]);
+    let weights = files["model.safetensors"].clone();
+    let repository = Repository { gated: true, ..Repository::of('a', files) };
+    let pull = |desk: &Desk| {
+        let mut command = desk.command(&["model", "pull", "tiny/llama"]);
+        command.env("HF_TOKEN", TOKEN);
+        done(ended(command));
+        assert!(fs::read(desk.blob("tiny/llama", &weights)).unwrap() == weights);
+    };
+    let bearer = Some(format!("Bearer {TOKEN}"));
+
+    // Another port is another server.
+    let far = HubServer::new([("tiny/llama", repository.clone())]);
+    let hub = HubServer::new([("tiny/llama", repository.clone())]);
+    hub.redirect_to(&far.address);
+    pull(&Desk::new(&hub));
+    let (own, others) = (hub.tokens(), far.tokens());
+    assert!(own.len() > 2 && own.iter().all(|token| *token == bearer), "{own:?}");
+    assert!(!others.is_empty() && others.iter().all(Option::is_none), "{others:?}");
+
+    // A private repository gives nothing without the token, at any of its addresses.
+    let hub = HubServer::new([("tiny/llama", Repository { private: true, ..repository })]);
+    hub.redirect_to("");
+    pull(&Desk::new(&hub));
+    let own = hub.tokens();
+    assert!(own.iter().all(|token| *token == bearer), "{own:?}");
+}
+
+/// A mirror that names neither blobs nor sizes.
+fn without_blobs(listing: &mut Value) {
+    for sibling in listing["siblings"].as_array_mut().unwrap() {
+        *sibling = json!({"rfilename": sibling["rfilename"]});
+    }
+}
+
+#[test]
+fn a_mirror_without_blobs_in_its_listing_names_them_by_its_headers() {
+    let files = fixture_files("llama-tiny", &[]);
+    let (weights, config) = (files["model.safetensors"].clone(), files["config.json"].clone());
+    let repository = Repository { listing: Some(without_blobs), ..Repository::of('a', files) };
+    let hub = HubServer::new([("tiny/llama", repository)]);
+    let desk = Desk::new(&hub);
+    done(desk.ended(&["model", "pull", "tiny/llama"]));
+    assert!(fs::read(desk.blob("tiny/llama", &weights)).unwrap() == weights);
+    let small = desk.cache("tiny/llama").join("blobs").join(&sha256(&config)[..40]);
+    assert!(fs::read(small).unwrap() == config);
+    assert!(done(desk.ended(&["model", "info", "tiny/llama"])).out.contains("llama"));
+}
+
+#[test]
+fn names_that_a_hub_gives_cannot_lead_out_of_the_cache() {
+    let plain = || Repository::of('a', fixture_files("llama-tiny", &[]));
+    let listed = |listing: fn(&mut Value)| Repository { listing: Some(listing), ..plain() };
+    let named = |etag| Repository { etag: Some(etag), ..listed(without_blobs) };
+    let hub = HubServer::new([
+        ("o/etag", named("../../../x")),
+        ("o/absolute-etag", named("/tmp/x")),
+        (
+            "o/blob",
+            listed(|listing| {
+                for sibling in listing["siblings"].as_array_mut().unwrap() {
+                    sibling["lfs"] = Value::Null;
+                    sibling["blobId"] = json!("../../x");
+                }
+            }),
+        ),
+        ("o/sha", listed(|listing| listing["siblings"][0]["lfs"] = json!({"sha256": "../../x", "size": 1}))),
+        ("o/commit", listed(|listing| listing["sha"] = json!("../../x"))),
+        ("o/file", listed(|listing| listing["siblings"][0]["rfilename"] = json!("a/../../../x"))),
+        ("o/absolute", listed(|listing| listing["siblings"][0]["rfilename"] = json!("/tmp/x"))),
+        ("o/backslash", listed(|listing| listing["siblings"][0]["rfilename"] = json!("..\\x"))),
+    ]);
+    let desk = Desk::new(&hub);
+    for (id, name) in [
+        ("o/etag", "../../../x"),
+        ("o/absolute-etag", "/tmp/x"),
+        ("o/blob", "../../x"),
+        ("o/sha", "../../x"),
+        ("o/commit", "../../x"),
+        ("o/file", "a/../../../x"),
+        ("o/absolute", "/tmp/x"),
+        ("o/backslash", "..\\\\x"),
+    ] {
+        let message = desk.failure(&["model", "pull", id]);
+        assert!(message.contains(name) && message.contains(id), "{id}: {message}");
+    }
+    // Nothing but locks was written.
+    let mut folders = vec![desk.path("hf")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(path.is_dir() || path.parent().unwrap().ends_with(".locks"), "{}", path.display());
+            folders.extend(path.is_dir().then_some(path));
+        }
+    }
+}
+
+#[test]
+fn links_in_the_cache_are_neither_followed_out_of_it_nor_written_through() {
+    let files = fixture_files("llama-tiny", &[]);
+    let (weights, config) = (files["model.safetensors"].clone(), files["config.json"].clone());
+    let hub = HubServer::new([("tiny/llama", Repository::of('a', files))]);
+    let desk = Desk::new(&hub);
+    let blobs = desk.cache("tiny/llama").join("blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(desk.path("mine"), "mine").unwrap();
+    symlink(desk.path("mine"), desk.blob("tiny/llama", &weights).with_extension("part")).unwrap();
+    done(desk.ended(&["model", "pull", "tiny/llama"]));
+    assert_eq!(fs::read_to_string(desk.path("mine")).unwrap(), "mine");
+    assert!(fs::read(desk.blob("tiny/llama", &weights)).unwrap() == weights);
+
+    fs::write(desk.path("config.json"), config).unwrap();
+    let pointer = desk.cache("tiny/llama").join("snapshots").join(commit('a')).join("config.json");
+    fs::remove_file(&pointer).unwrap();
+    symlink(desk.path("config.json"), &pointer).unwrap();
+    let message = desk.failure(&["heads", "tiny/llama"]);
+    assert!(message.contains("outside the hub's cache") && message.contains("--force"), "{message}");
+    done(desk.ended(&["model", "pull", "tiny/llama", "--force"]));
+    assert!(fs::read_link(&pointer).unwrap().starts_with("../../blobs"));
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use palimpsest_core::digest::sha256;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub const TOKEN: &str = "hf_theright";
 
@@ -23,6 +23,10 @@ pub struct Repository {
     pub private: bool,
     /// Architecture of GGUF files, as the hub reads it from them.
     pub gguf: Option<String>,
+    /// Changes the answer about the repository.
+    pub listing: Option<fn(&mut Value)>,
+    /// In place of each file's own.
+    pub etag: Option<&'static str>,
 }
 
 impl Repository {
@@ -59,6 +63,10 @@ struct State {
     repositories: BTreeMap<String, Repository>,
     /// `METHOD PATH RANGE` of each request.
     log: Vec<String>,
+    /// Token of each request.
+    tokens: Vec<Option<String>>,
+    /// Server of large files; empty for a redirect without a host.
+    elsewhere: Option<String>,
     /// Answered with 404.
     refused: Option<String>,
     /// A file of which so many bytes are sent, then no more.
@@ -108,6 +116,15 @@ impl HubServer {
         self.state.lock().unwrap().repositories.insert(id.to_owned(), repository);
     }
 
+    pub fn redirect_to(&self, server: &str) {
+        self.state.lock().unwrap().elsewhere = Some(server.to_owned());
+    }
+
+    /// The tokens of all requests since the last call.
+    pub fn tokens(&self) -> Vec<Option<String>> {
+        std::mem::take(&mut self.state.lock().unwrap().tokens)
+    }
+
     /// The requests since the last call.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().log)
@@ -133,7 +150,9 @@ impl HubServer {
         let reply = {
             let mut state = self.state.lock().unwrap();
             state.log.push(format!("{method} {path} {}", range.as_deref().unwrap_or_default()));
-            state.reply(&self.address, path.split('?').next().unwrap_or_default(), token.as_deref())
+            state.tokens.push(token.clone());
+            let server = state.elsewhere.clone().unwrap_or_else(|| self.address.clone());
+            state.reply(&server, path.split('?').next().unwrap_or_default(), token.as_deref())
         };
         let Reply { mut status, headers, body } = reply;
         // `Range: bytes=FIRST-[LAST]`.
@@ -234,7 +253,10 @@ impl State {
                 .as_ref()
                 .map(|architecture| json!({"architecture": architecture, "total": 1}));
             let gated = if repository.gated { json!("manual") } else { json!(false) };
-            let info = json!({"_id": "1", "id": id, "sha": commit, "gated": gated, "siblings": siblings, "gguf": gguf});
+            let mut info = json!({"_id": "1", "id": id, "sha": commit, "gated": gated, "siblings": siblings, "gguf": gguf});
+            if let Some(change) = repository.listing {
+                change(&mut info);
+            }
             return Reply { status: "200 OK", headers: String::new(), body: info.to_string().into_bytes() };
         }
         if kind == "resolve" && repository.gated && !right {
@@ -246,14 +268,15 @@ impl State {
             return Reply::error("404 Not Found", "EntryNotFound");
         };
         if kind == "resolve" && is_large(file) {
-            let (name, size) = (sha256(bytes), bytes.len());
+            let (name, size) = (repository.etag.map_or_else(|| sha256(bytes), str::to_owned), bytes.len());
             let headers = format!(
                 "Location: {address}/cdn/{id}/{commit}/{file}\r\nX-Repo-Commit: {commit}\r\nX-Linked-Etag: \"{name}\"\r\n\
                  X-Linked-Size: {size}\r\nETag: \"another\"\r\n"
             );
             return Reply { status: "302 Found", headers, body: Vec::new() };
         }
-        let headers = format!("ETag: \"{}\"\r\nX-Repo-Commit: {commit}\r\n", small_name(bytes));
+        let name = repository.etag.map_or_else(|| small_name(bytes), str::to_owned);
+        let headers = format!("ETag: \"{name}\"\r\nX-Repo-Commit: {commit}\r\n");
         Reply { status: "200 OK", headers, body: bytes.clone() }
     }
 }

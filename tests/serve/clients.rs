@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ndarray::Array4;
-use palimpsest::chat::endpoint::{Endpoint, Patience, ServerModel};
+use palimpsest::chat::endpoint::{Endpoint, Keys, Patience, ServerModel};
 use palimpsest::runs::rows::AnswerRow;
 use palimpsest::runs::store::RunFolder;
 use palimpsest_core::attention::{AnswerRows, AttentionStore, Knockout, LayerHoles};
@@ -112,8 +112,8 @@ fn a_run_over_the_server_has_the_attention_of_a_run_with_the_model() {
 #[test]
 fn a_server_answers_requests_as_the_model_does_and_names_what_it_cannot_be_asked_for() {
     let served = serve_path(&fixture("llama-tiny"), Setting::default());
-    let endpoint =
-        Endpoint::from_address(&format!("{}#llama-tiny", served.url("/v1")), Patience::default()).unwrap();
+    let address = format!("{}#llama-tiny", served.url("/v1"));
+    let endpoint = Endpoint::from_address(&address, &Keys::default(), Patience::default()).unwrap();
     let card = endpoint.server_card().unwrap().unwrap();
     let mut there = ServerModel::new(endpoint, card, 2);
     let mut local = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());

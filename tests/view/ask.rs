@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use palimpsest::chat::endpoint::Keys;
 use palimpsest::models::{self, Opened};
 use palimpsest::view::ask::{Asker, Worker};
 use palimpsest::view::table::Table;
@@ -177,7 +178,7 @@ fn a_server_answers_anew_what_a_model_here_answers_with_the_same_sessions_hidden
         asked.iter().map(|body| trial(&served, body)).collect()
     };
     let here = answers(asker());
-    let there = answers(Asker::of_server(&format!("{address}#{served_name}")).unwrap());
+    let there = answers(Asker::of_server(&format!("{address}#{served_name}"), &Keys::default()).unwrap());
     drop(server.stdin.take());
     server.wait().unwrap();
     for ((here, there), asked) in here.iter().zip(&there).zip(&asked) {

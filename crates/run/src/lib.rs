@@ -11,6 +11,7 @@ pub mod cards;
 pub mod chat;
 pub mod embedder;
 pub mod estimate;
+pub mod http;
 pub mod judge;
 pub mod memory;
 pub mod models;

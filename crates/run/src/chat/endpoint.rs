@@ -1,33 +1,34 @@
 //! A [`ChatModel`] over an OpenAI-compatible HTTP endpoint: vLLM, SGLang, llama.cpp, hosted models.
 //!
 //! Owns the address, key, retries and error messages. Uses only the fields it needs, since servers differ in the others. Calls block. The
-//! key comes from the environment and never appears in errors, logs or files.
+//! key comes from the environment, goes to its own server alone ([`KeyArgs`]), and is removed from all that the server says.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use serde_json::{Map, Value, json};
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
-use ureq::http::{HeaderValue, Uri};
-use ureq::{Agent, Proxy, ProxyProtocol};
+use ureq::http::{Response, Uri};
+use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use crate::http::is_loopback;
 use palimpsest_core::engine::before_stop;
 use palimpsest_core::text::ReasoningEffort;
 
 mod api;
 mod failure;
+mod keys;
 mod parameters;
 mod reply;
 mod server;
 
+pub use api::Passed;
+pub use keys::{Key, KeyArgs, Keys};
 pub use server::{ServerCard, ServerModel};
 
 use failure::{Failure, error_in, is_connect, retry_after, says_too_long};
 use parameters::{LeftOut, Parameter};
-
-/// Environment variables of the key, in order of precedence.
-const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
 const QUOTED: usize = 300;
 
@@ -86,34 +87,21 @@ pub struct EndpointThinking {
     pub max_tokens: usize,
 }
 
-#[derive(Clone)]
-pub struct Key {
-    secret: String,
-    header: HeaderValue,
-}
-
-/// The first key that is set, with its variable.
-pub fn environment_key() -> Option<(&'static str, String)> {
-    let set = |name: &&'static str| Some((*name, std::env::var(name).ok()?.trim().to_owned()));
-    KEY_VARIABLES.iter().filter_map(set).find(|(_, key)| !key.is_empty())
-}
-
 /// True for an address, false for the name of a local model or a command.
 pub fn is_address(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
 }
 
 impl Endpoint {
-    /// `http://host[:port]/v1#model`, with the key from the environment.
-    pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
-        let key = environment_key().map(|(name, key)| Key::new(name, &key)).transpose()?;
-        Endpoint::new(address, key, patience)
+    /// `http://host[:port]/v1#model`, with its server's key.
+    pub fn from_address(address: &str, keys: &Keys, patience: Patience) -> Result<Self, ChatError> {
+        Endpoint::new(address, keys.of(address), patience)
     }
 
     pub fn new(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
         let (base, host, model) = parse_address(address)?;
         let url = format!("{base}/chat/completions");
-        let (through, proxy) = if is_here(&host) { (None, None) } else { Between::of(&url) };
+        let (through, proxy) = if is_loopback(&host) { (None, None) } else { Between::of(&url) };
         let config = Agent::config_builder()
             .timeout_global(Some(patience.timeout))
             .timeout_connect(Some(patience.timeout.min(Duration::from_secs(30))))
@@ -192,9 +180,10 @@ impl Endpoint {
         body.to_string()
     }
 
-    fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    /// Sends one request with the key.
+    fn call(&self, url: &str, body: Option<&[u8]>) -> Result<Response<Body>, ureq::Error> {
         let key = self.key.as_ref().map(|key| (AUTHORIZATION, key.header.clone()));
-        let sent = match body {
+        match body {
             Some(body) => {
                 let request = self.agent.post(url).header(CONTENT_TYPE, "application/json");
                 key.into_iter().fold(request, |request, (name, key)| request.header(name, key)).send(body)
@@ -205,14 +194,29 @@ impl Endpoint {
                 let timeout = self.patience.timeout.min(Duration::from_secs(30));
                 request.config().timeout_global(Some(timeout)).build().call()
             }
-        };
-        let mut response = sent.map_err(Failure::Transport)?;
+        }
+    }
+
+    /// All that a server says passes here, before it is read, quoted or kept.
+    fn redacted(&self, said: Vec<u8>) -> Vec<u8> {
+        match &self.key {
+            Some(key) => key.redacted(said),
+            None => said,
+        }
+    }
+
+    fn redacted_text(&self, said: String) -> String {
+        String::from_utf8_lossy(&self.redacted(said.into_bytes())).into_owned()
+    }
+
+    fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+        let mut response = self.call(url, body).map_err(Failure::Transport)?;
         let status = response.status();
         let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let retry_after = header(RETRY_AFTER).as_deref().and_then(retry_after);
-        let location = header(LOCATION);
+        let location = header(LOCATION).map(|to| self.redacted_text(to));
         let reader = response.body_mut().with_config().limit(LONGEST_REPLY);
-        let bytes = reader.read_to_vec().map_err(Failure::Transport)?;
+        let bytes = self.redacted(reader.read_to_vec().map_err(Failure::Transport)?);
         if !status.is_success() {
             let text = String::from_utf8_lossy(&bytes);
             let body = location.map_or_else(|| text.into_owned(), |to| format!("redirected to {to}"));
@@ -296,38 +300,35 @@ impl Endpoint {
 
     /// One line: address, problem, remedy.
     fn explain(&self, failure: &Failure) -> String {
-        let (what, remedy) = failure.words(self.patience.timeout, |body| self.quote(body));
-        let Endpoint { url, model, proxy, .. } = self;
+        let (what, remedy) = failure.words(self.patience.timeout, quote);
+        let Endpoint { url, host, model, proxy, key, .. } = self;
+        let remedy = match failure {
+            Failure::Status { status: 401 | 403, .. } => {
+                key.as_ref().map_or_else(|| keys::wanted(host), |key| key.refused(host))
+            }
+            _ => remedy.to_owned(),
+        };
         match proxy {
             None => format!("endpoint {url} model {model}: {what}; {remedy}"),
             Some(proxy) => {
                 let remedy = match failure {
-                    Failure::Transport(error) if is_connect(error) => proxy.remedy(&self.host),
-                    _ => remedy.to_owned(),
+                    Failure::Transport(error) if is_connect(error) => proxy.remedy(host),
+                    _ => remedy,
                 };
                 format!("endpoint {url} model {model}, {proxy}: {what}; {remedy}")
             }
         }
     }
-
-    /// Start of a server message, on one line and with the key redacted.
-    fn quote(&self, body: &str) -> String {
-        let mut text = body.split_whitespace().collect::<Vec<_>>().join(" ");
-        if let Some(key) = &self.key {
-            text = text.replace(&key.secret, "[key]");
-        }
-        match text.char_indices().nth(QUOTED) {
-            Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-            None if text.is_empty() => "(nothing more)".to_owned(),
-            None => text,
-        }
-    }
 }
 
-/// Loopback hosts, which bypass the proxy.
-fn is_here(host: &str) -> bool {
-    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+/// Start of a server message, on one line.
+fn quote(body: &str) -> String {
+    let text = body.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None if text.is_empty() => "(nothing more)".to_owned(),
+        None => text,
+    }
 }
 
 impl ChatModel for Endpoint {
@@ -364,18 +365,6 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-impl Key {
-    pub fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
-        let mut header = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
-            ChatError::from(format!(
-                "{source} holds characters that no HTTP header can carry; set it to the bare key"
-            ))
-        })?;
-        header.set_sensitive(true);
-        Ok(Key { secret: secret.to_owned(), header })
-    }
-}
-
 /// Splits `http://host[:port]/v1#model` into base URL, host and model.
 fn parse_address(address: &str) -> Result<(String, String, String), ChatError> {
     const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
@@ -390,9 +379,9 @@ fn parse_address(address: &str) -> Result<(String, String, String), ChatError> {
         base.parse().map_err(|e| format!("the endpoint's address does not parse ({e}); {FORM}"))?;
     let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
     if authority.contains('@') || uri.query().is_some() {
-        let keys = KEY_VARIABLES.join(" or ");
         return Err(ChatError::from(format!(
-            "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
+            "the endpoint's address holds a user, a password or a query; put the key into an environment variable, name it by --key \
+             HOST=VARIABLE, and {FORM}"
         )));
     }
     let host = uri.host().unwrap_or_default().to_lowercase();

@@ -4,6 +4,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::open::{JudgeOptions, JudgeSource, OpenJudge};
 use super::{Exchange, Instructions, Judge, Said, ask_judge};
+use crate::chat::endpoint::Keys;
 use crate::models::DeviceArgs;
 use crate::runs::judge_name::JudgeName;
 use crate::runs::plan::PlannedProbe;
@@ -38,8 +39,13 @@ pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result
 }
 
 impl AnewJudge {
-    pub fn open(on: &DeviceArgs, judge: &str, instructions: Instructions) -> anyhow::Result<Self> {
-        Ok(AnewJudge { judge: OpenJudge::open(judge, JudgeOptions::on(on.clone()))?, instructions })
+    pub fn open(
+        (on, keys): (&DeviceArgs, Keys),
+        judge: &str,
+        instructions: Instructions,
+    ) -> anyhow::Result<Self> {
+        let options = JudgeOptions { keys, ..JudgeOptions::on(on.clone()) };
+        Ok(AnewJudge { judge: OpenJudge::open(judge, options)?, instructions })
     }
 
     /// Judges `text` in place of an answer of the run; the case's other answers are shown unchanged.

@@ -4,7 +4,7 @@
 use anyhow::Context;
 
 use super::{Judge, REPLY_TOKENS};
-use crate::chat::endpoint::{Endpoint, Patience, is_address};
+use crate::chat::endpoint::{Endpoint, Keys, Patience, is_address};
 use crate::chat::{ChatModel, Sampling};
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Weights};
 use crate::runs::setup::Thinking;
@@ -48,6 +48,7 @@ pub struct JudgeOptions {
     pub max_new_tokens: usize,
     pub parallel: usize,
     pub patience: Patience,
+    pub keys: Keys,
 }
 
 impl JudgeOptions {
@@ -60,6 +61,7 @@ impl JudgeOptions {
             max_new_tokens: REPLY_TOKENS,
             parallel: 1,
             patience: Patience::default(),
+            keys: Keys::default(),
         }
     }
 }
@@ -72,7 +74,7 @@ pub enum OpenJudge {
 
 impl OpenJudge {
     pub fn open(judge: &str, options: JudgeOptions) -> anyhow::Result<Self> {
-        let JudgeOptions { on, in_dtype, thinking, max_new_tokens, parallel, patience } = options;
+        let JudgeOptions { on, in_dtype, thinking, max_new_tokens, parallel, patience, keys } = options;
         let source = JudgeSource::parse(judge)?;
         let replies = source.replies(&thinking);
         let models: Vec<Box<dyn ChatModel + Send>> = match source {
@@ -90,7 +92,7 @@ impl OpenJudge {
                 vec![Box::new(opened.model)]
             }
             JudgeSource::Endpoint(address) => {
-                let model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
+                let model = Endpoint::from_address(address, &keys, patience)?.thinking(thinking.endpoint());
                 model.check_reachable()?;
                 (0..parallel).map(|_| Box::new(model.clone()) as Box<_>).collect()
             }

@@ -28,7 +28,7 @@ use super::sessions::Session;
 use super::state::Runs;
 use crate::api::error::ApiError;
 use palimpsest_data::ground::jsonl::RowLog;
-use palimpsest_run::chat::endpoint::{Endpoint, Patience, ServerModel};
+use palimpsest_run::chat::endpoint::{Endpoint, Keys, Patience, ServerModel};
 use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::store::TRIALS;
 
@@ -133,8 +133,8 @@ impl Asker {
 
     /// Model of a palimpsest server, `http://host/v1#MODEL`. It generates answers; scoring given answers and single-token masses are
     /// unsupported.
-    pub fn of_server(address: &str) -> anyhow::Result<(Self, Worker)> {
-        let endpoint = Endpoint::from_address(address, Patience::default())?;
+    pub fn of_server(address: &str, keys: &Keys) -> anyhow::Result<(Self, Worker)> {
+        let endpoint = Endpoint::from_address(address, keys, Patience::default())?;
         let card = endpoint.server_card()?;
         let card = card.with_context(|| {
             format!("{address} is no palimpsest server, or serves no such model; give http://host/v1#MODEL")

@@ -1,7 +1,8 @@
-//! Parts of OpenAI's API beside plain chat: JSON schemas and embeddings.
+//! Parts of OpenAI's API beside plain chat: JSON schemas, embeddings, and requests of others passed on.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use ureq::http::header::CONTENT_TYPE;
 
 use super::{Endpoint, Failure};
 use crate::chat::ChatError;
@@ -18,7 +19,30 @@ struct Embedding {
     embedding: Vec<f32>,
 }
 
+const LONGEST_PASSED: u64 = 256 << 20;
+
+/// A server's reply, whatever its status, without the key.
+pub struct Passed {
+    pub status: u16,
+    pub content_type: String,
+    pub body: Vec<u8>,
+}
+
 impl Endpoint {
+    /// Sends another program's request to `path` below the base address, once: POST with a body, else GET.
+    pub fn pass(&self, path: &str, body: Option<&[u8]>) -> Result<Passed, ChatError> {
+        let received = self.call(&format!("{}/{path}", self.base), body).and_then(|mut response| {
+            let status = response.status().as_u16();
+            let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let content_type = content_type.unwrap_or("application/json").to_owned();
+            let body = response.body_mut().with_config().limit(LONGEST_PASSED).read_to_vec()?;
+            Ok((status, content_type, body))
+        });
+        let failed = |error| ChatError::from(format!("the model at {} does not answer: {error}", self.base));
+        let (status, content_type, body) = received.map_err(failed)?;
+        Ok(Passed { status, content_type: self.redacted_text(content_type), body: self.redacted(body) })
+    }
+
     /// Constrains further replies to a named JSON schema, as a strict `response_format`; `None` lifts it.
     pub fn hold_to(&mut self, schema: Option<(&str, &Value)>) {
         self.response_format = schema.map(|(name, schema)| {

@@ -108,9 +108,6 @@ impl Failure {
             Failure::Status { status, body, .. } => (
                 format!("status {status}: {}", quote(body)),
                 match status {
-                    401 | 403 => {
-                        "set PALIMPSEST_API_KEY (or OPENAI_API_KEY) to a key that the server accepts"
-                    }
                     404 => "is the path right (usually it ends in /v1), and does the server have this model?",
                     400 | 413 | 422 if Parameter::is_named(body) && !says_too_long(body) => {
                         "the server refuses this request; change the parameter that it names"

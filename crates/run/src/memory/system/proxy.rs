@@ -10,12 +10,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use ureq::Agent;
-use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 
 use super::driver::{InFlight, Operation};
 use super::http_server::{HttpServer, Request, Response};
@@ -23,13 +21,9 @@ use super::local_server::LocalServer;
 use super::protocol::ModelAddress;
 use super::record::system_folder;
 use super::rows::CallRow;
-use crate::chat::endpoint::{environment_key, is_address};
+use crate::chat::endpoint::{Endpoint, Keys, Passed, Patience, is_address};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
-
-const CALL: Duration = Duration::from_secs(600);
-
-const LONGEST_REPLY: u64 = 256 << 20;
 
 const BETWEEN: &str = "between";
 
@@ -39,11 +33,7 @@ const RESPONSES: &str = "responses.jsonl";
 /// Address of a model. Clones share a local model's server.
 #[derive(Debug, Clone)]
 pub enum Upstream {
-    Endpoint {
-        /// `http://host:8000/v1`, without trailing slash.
-        base: String,
-        model: String,
-    },
+    Endpoint(Box<Endpoint>),
     Local(Arc<LocalServer>),
 }
 
@@ -51,15 +41,15 @@ type Body<'a> = Option<Cow<'a, [u8]>>;
 
 impl Upstream {
     /// Parses `URL#MODEL`, or a local model's name, folder or file; the local server logs to `log`.
-    pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
+    pub fn parse(named: &str, log: &Path, keys: &Keys) -> Result<Self, String> {
         if !is_address(named) {
             return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
         }
         match named.split_once('#') {
-            Some((base, model)) if !model.is_empty() => Ok(Upstream::Endpoint {
-                base: base.trim_end_matches('/').to_owned(),
-                model: model.to_owned(),
-            }),
+            Some((_, model)) if !model.is_empty() => {
+                let endpoint = Endpoint::from_address(named, keys, Patience::default());
+                Ok(Upstream::Endpoint(Box::new(endpoint.map_err(|error| error.message)?)))
+            }
             _ => Err(format!(
                 "`{named}` names no model; give http://host[:port]/v1#model, or the name of a model on this machine"
             )),
@@ -68,15 +58,15 @@ impl Upstream {
 
     pub fn model(&self) -> &str {
         match self {
-            Upstream::Endpoint { model, .. } => model,
+            Upstream::Endpoint(endpoint) => endpoint.model(),
             Upstream::Local(server) => server.model(),
         }
     }
 
-    /// The base URL, and the body with a local model's name replaced by the server's.
-    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(String, Body<'a>), String> {
+    /// The endpoint, and the body with a local model's name replaced by the server's. The server of a local model gets no key.
+    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(Endpoint, Body<'a>), String> {
         let server = match self {
-            Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
+            Upstream::Endpoint(endpoint) => return Ok((Endpoint::clone(endpoint), body.map(Cow::Borrowed))),
             Upstream::Local(server) => server,
         };
         let (base, model) = server.served()?;
@@ -87,7 +77,18 @@ impl Upstream {
             }
             _ => Cow::Borrowed(bytes),
         });
-        Ok((base, renamed))
+        let endpoint = Endpoint::new(&format!("{base}#{model}"), None, Patience::default());
+        Ok((endpoint.map_err(|error| error.message)?, renamed))
+    }
+
+    fn forward(&self, path: &str, body: Option<&[u8]>) -> Response {
+        let passed = self
+            .address(body)
+            .and_then(|(endpoint, body)| endpoint.pass(path, body.as_deref()).map_err(|error| error.message));
+        match passed {
+            Ok(Passed { status, content_type, body }) => Response { status, content_type, body },
+            Err(why) => Response::error(502, &why),
+        }
     }
 }
 
@@ -128,24 +129,16 @@ struct Shared {
     operation: Operation,
     folder: PathBuf,
     log: Mutex<CallLog>,
-    agent: Agent,
 }
 
 impl Proxy {
     pub fn start(name: &str, models: Models, run: &Path) -> std::io::Result<Self> {
-        let agent = Agent::config_builder()
-            .timeout_global(Some(CALL))
-            .timeout_connect(Some(Duration::from_secs(30)))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false);
         let shared = Arc::new(Shared {
             models,
             key: format!("{name}-{:016x}", rand::random::<u64>()),
             operation: Operation::default(),
             folder: run.join(system_folder(name)),
             log: Mutex::default(),
-            agent: agent.build().new_agent(),
         });
         let handler = Arc::clone(&shared);
         let server = HttpServer::start(Arc::new(move |request| handler.answer(&request)))?;
@@ -189,7 +182,7 @@ impl Shared {
                 Ok(response) => response,
                 Err(error) => Response::error(500, &format!("the call cannot be kept: {error}")),
             },
-            "GET" => self.forward(upstream, rest, None),
+            "GET" => upstream.forward(rest, None),
             method => Response::error(405, &format!("{method} is not served; POST or GET")),
         }
     }
@@ -215,7 +208,7 @@ impl Shared {
             }
             None => {
                 let begun = Instant::now();
-                (self.forward(upstream, rest, Some(&body)), begun.elapsed().as_secs_f64())
+                (upstream.forward(rest, Some(&body)), begun.elapsed().as_secs_f64())
             }
         };
         let row = CallRow {
@@ -245,36 +238,6 @@ impl Shared {
 
     fn log(&self) -> MutexGuard<'_, CallLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn forward(&self, upstream: &Upstream, rest: &str, body: Option<&[u8]>) -> Response {
-        let (base, body) = match upstream.address(body) {
-            Ok(address) => address,
-            Err(why) => return Response::error(502, &why),
-        };
-        let url = format!("{base}/{rest}");
-        let key = environment_key().filter(|_| matches!(upstream, Upstream::Endpoint { .. }));
-        let bearer = key.map(|(_, key)| format!("Bearer {key}"));
-        let sent = match body {
-            Some(body) => {
-                let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");
-                bearer.iter().fold(request, |request, key| request.header(AUTHORIZATION, key)).send(&*body)
-            }
-            None => {
-                let request = self.agent.get(&url);
-                bearer.iter().fold(request, |request, key| request.header(AUTHORIZATION, key)).call()
-            }
-        };
-        let received = sent.and_then(|mut response| {
-            let status = response.status().as_u16();
-            let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            let content_type = content_type.unwrap_or("application/json").to_owned();
-            let body = response.body_mut().with_config().limit(LONGEST_REPLY).read_to_vec()?;
-            Ok(Response { status, content_type, body })
-        });
-        received.unwrap_or_else(|error| {
-            Response::error(502, &format!("the model at {base} does not answer: {error}"))
-        })
     }
 }
 

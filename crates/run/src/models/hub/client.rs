@@ -1,27 +1,42 @@
-//! Requests to the hub or a mirror of it (`HF_ENDPOINT`): what a repository holds, and its files. The token appears in no message.
+//! Requests to the hub or a mirror of it (`HF_ENDPOINT`): what a repository holds, and its files. The token goes to the hub alone, not where
+//! it redirects to, and appears in no message.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use hf_hub::api::Progress;
-use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, Repo, RepoType};
 use indicatif::ProgressBar;
 use serde::Deserialize;
+use ureq::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, ETAG, LOCATION, RANGE};
+use ureq::http::{HeaderValue, Response};
+use ureq::{Agent, Body};
 
+use super::layout::{Layout, blob_name, is_commit_name, is_file_name};
+use crate::http::{Origin, is_loopback};
 use crate::progress;
 
-const ATTEMPTS: usize = 3;
-/// For one answer about a repository.
+/// Tries after a failed first one.
+const RETRIES: u32 = 3;
+/// For one answer about a repository, and for the beginning of a file.
 const PATIENCE: Duration = Duration::from_secs(60);
+const REDIRECTS: usize = 10;
+/// An answer about a repository.
+const LONGEST_LISTING: u64 = 64 << 20;
+/// Of the hub, for a file in its large storage.
+const LINKED_ETAG: &str = "x-linked-etag";
 
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     pub endpoint: String,
-    token: Option<String>,
+    /// Its server; `None` for an address that does not parse.
+    server: Option<Origin>,
+    token: Option<HeaderValue>,
+    /// There is a token, and it is not sent over http.
+    withheld: bool,
+    agent: Agent,
 }
 
 /// Files of a repository at one commit.
@@ -69,42 +84,131 @@ struct Lfs {
     sha256: String,
 }
 
+/// Why a file did not come.
+enum Failed {
+    Status(u16),
+    /// Another try may do.
+    Broken(String),
+    /// The server's answer is refused.
+    Refused(String),
+}
+
+impl From<ureq::Error> for Failed {
+    fn from(error: ureq::Error) -> Self {
+        Failed::Broken(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Failed::Broken(error.to_string())
+    }
+}
+
+impl Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failed::Status(status) => write!(f, "status {status}"),
+            Failed::Broken(why) | Failed::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A reply, and the name that the hub itself gave the file.
+struct Got {
+    response: Response<Body>,
+    etag: Option<String>,
+}
+
 impl Client {
     /// `HF_ENDPOINT`; `HF_TOKEN`, else the file that `hf auth login` writes.
-    pub(super) fn from_env(home: &Path) -> Self {
+    pub(super) fn from_env(home: &Path) -> anyhow::Result<Self> {
         let kept = || {
             let file = variable("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);
             let token = std::fs::read_to_string(file).ok()?.trim().to_owned();
             (!token.is_empty()).then_some(token)
         };
         let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
-        Client {
-            endpoint: endpoint.trim_end_matches('/').to_owned(),
-            token: variable("HF_TOKEN").or_else(kept),
-        }
+        Client::new(endpoint.trim_end_matches('/').to_owned(), variable("HF_TOKEN").or_else(kept))
     }
 
-    /// A repository whose downloads land in `cache`.
-    pub(super) fn repository(&self, repo: &str, revision: &str, cache: &Path) -> anyhow::Result<ApiRepo> {
-        let api = ApiBuilder::from_cache(Cache::new(cache.to_owned()))
-            .with_token(self.token.clone())
-            .with_retries(ATTEMPTS)
-            .with_progress(false)
-            .with_endpoint(self.endpoint.clone())
+    fn new(endpoint: String, token: Option<String>) -> anyhow::Result<Self> {
+        let server = Origin::of(&endpoint);
+        let bearer = |token: String| {
+            let mut header = HeaderValue::from_str(&format!("Bearer {token}"));
+            header.iter_mut().for_each(|header| header.set_sensitive(true));
+            header
+                .ok()
+                .context("HF_TOKEN holds characters that no HTTP header can carry; set it to the bare token")
+        };
+        let token = token.map(bearer).transpose()?;
+        let is_private = server.as_ref().is_some_and(Origin::is_private);
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("palimpsest/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(Duration::from_secs(30)))
+            .timeout_recv_response(Some(PATIENCE))
             .build()
-            .map_err(|error| self.failure(repo, "the connection", &error))?;
-        Ok(api.repo(Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned())))
+            .new_agent();
+        Ok(Client {
+            endpoint,
+            server,
+            withheld: token.is_some() && !is_private,
+            token: token.filter(|_| is_private),
+            agent,
+        })
+    }
+
+    /// Follows redirects. The token is sent to the hub's own server only: large files are at servers of others.
+    fn get(&self, url: &str, first: u64, limit: Option<Duration>) -> Result<Got, Failed> {
+        let (mut url, mut linked, mut etag) = (url.to_owned(), None, None);
+        for _ in 0..=REDIRECTS {
+            let server = Origin::of(&url).ok_or_else(|| Failed::Refused(format!("{url} is no address")))?;
+            let is_hub = self.server.as_ref() == Some(&server);
+            // The bytes of the file itself are counted and kept.
+            let mut request = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
+            if let Some(token) = self.token.as_ref().filter(|_| is_hub) {
+                request = request.header(AUTHORIZATION, token.clone());
+            }
+            if first > 0 {
+                request = request.header(RANGE, format!("bytes={first}-"));
+            }
+            let config = request.config().timeout_global(limit);
+            let config = if is_loopback(&server.host) { config.proxy(None) } else { config };
+            let response = config.build().call()?;
+            let header =
+                |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+            if is_hub {
+                linked = linked.or_else(|| header(LINKED_ETAG));
+                etag = header(ETAG.as_str()).or(etag);
+            }
+            let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+            let Some(to) = header(LOCATION.as_str()).filter(|_| is_redirect) else {
+                return Ok(Got { response, etag: linked.or(etag) });
+            };
+            let scheme = if server.is_https { "https" } else { "http" };
+            url = match to.strip_prefix('/') {
+                Some(rest) if rest.starts_with('/') => format!("{scheme}:{to}"),
+                Some(_) => format!("{scheme}://{server}{to}"),
+                None => to,
+            };
+            if server.is_https && !url.to_ascii_lowercase().starts_with("https://") {
+                return Err(Failed::Refused(format!("{server} redirects to {url}, which is not https")));
+            }
+        }
+        Err(Failed::Refused(format!("more than {REDIRECTS} redirects")))
     }
 
     /// Asks for the commit of a revision and its files.
     pub(super) fn look_up(&self, repo: &str, revision: &str) -> anyhow::Result<Listing> {
         let spinner = progress::spinner(&format!("looking up {repo}@{revision}"));
-        // Nothing is written.
-        let request = self.repository(repo, revision, Path::new(""))?.info_request().query("blobs", "true");
-        let request = request.config().http_status_as_error(false).timeout_global(Some(PATIENCE)).build();
-        let response = request.call();
+        let at = revision.replace('/', "%2F");
+        let url = format!("{}/api/models/{repo}/revision/{at}?blobs=true", self.endpoint);
+        let got = self.get(&url, 0, Some(PATIENCE));
         spinner.finish_and_clear();
-        let mut response = response.map_err(|error| self.unreachable(repo, &error))?;
+        let Got { mut response, .. } = got.map_err(|error| self.unreachable(repo, &error))?;
         let status = response.status().as_u16();
         if !response.status().is_success() {
             let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
@@ -116,52 +220,124 @@ impl Client {
                 (_, Some("GatedRepo")) | (403, _) => self.closed(repo),
                 (401 | 404, _) => {
                     let with = if self.token.is_some() { "with this token" } else { "without a token" };
+                    let set = "set HF_TOKEN to a token that may read it";
                     anyhow!(
-                        "{} shows no repository {repo} {with}; check the spelling, and for a private one set HF_TOKEN to a token that may \
-                         read it",
-                        self.endpoint
+                        "{} shows no repository {repo} {with}; check the spelling, and for a private one {}",
+                        self.endpoint,
+                        self.withheld().unwrap_or_else(|| set.to_owned())
                     )
                 }
                 _ => self.unreachable(repo, &format_args!("status {status}")),
             });
         }
-        let info: Info = (response.body_mut().read_json())
-            .map_err(|error| anyhow!(error))
+        let text = response.body_mut().with_config().limit(LONGEST_LISTING).read_to_vec();
+        let text = text.map_err(|error| self.unreachable(repo, &error))?;
+        let info: Info = serde_json::from_slice(&text)
             .with_context(|| format!("{} says of {repo} what is no answer of a hub", self.endpoint))?;
         // If a mirror does not report the commit, the revision itself is pinned.
         let commit = info.sha.unwrap_or_else(|| revision.to_owned());
-        // It becomes the name of a folder.
         ensure!(
-            !commit.is_empty()
-                && commit.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
-                && !commit.contains(".."),
+            is_commit_name(&commit),
             "{} gives {commit:?} as the commit of {repo}@{revision}, which is none",
             self.endpoint
         );
         let listed = |sibling: Sibling| {
+            let file = sibling.rfilename;
+            ensure!(
+                is_file_name(&file),
+                "{} lists the file {file:?} of {repo}, which is no name below a folder",
+                self.endpoint
+            );
             let sha256 = sibling.lfs.map(|lfs| lfs.sha256);
-            let is_name = |blob: &String| blob.chars().all(|c| c.is_ascii_alphanumeric());
-            let blob = sha256.clone().or(sibling.blob_id).filter(is_name);
-            (sibling.rfilename, Listed { size: sibling.size, sha256, blob })
+            let blob = sha256.clone().or(sibling.blob_id);
+            if let Some(named) = blob.as_deref().filter(|named| blob_name(named) != Some(*named)) {
+                return Err(self.no_blob_name(repo, &file, named));
+            }
+            Ok((file, Listed { size: sibling.size, sha256, blob }))
         };
-        let files = info.siblings.into_iter().map(listed).collect();
+        let files = info.siblings.into_iter().map(listed).collect::<anyhow::Result<_>>()?;
         Ok(Listing { commit, files, gguf: info.gguf.and_then(|gguf| gguf.architecture) })
     }
 
-    /// Fetches one file into the cache of `from`; goes on where an earlier try ended.
+    /// Fetches one file into a cache, as a blob; resumes an earlier try.
     pub(super) fn download(
         &self,
-        from: &ApiRepo,
-        repo: &str,
-        file: &str,
-        bar: Bar,
+        to: &Layout,
+        (repo, commit, file): (&str, &str, &str),
+        listed: &Listed,
+        bar: &Bar,
     ) -> anyhow::Result<PathBuf> {
-        from.download_with_progress(file, bar).map_err(|error| self.failure(repo, file, &error))
+        let url = format!("{}/{repo}/resolve/{commit}/{file}", self.endpoint);
+        let mut tries = 0;
+        loop {
+            match self.blob(to, &url, listed, bar) {
+                Ok(blob) => return Ok(blob),
+                Err(Failed::Broken(_)) if tries < RETRIES => {
+                    std::thread::sleep(Duration::from_millis(300) * 2_u32.pow(tries));
+                    tries += 1;
+                }
+                Err(error) => return Err(self.failure(repo, file, &error)),
+            }
+        }
     }
 
-    fn failure(&self, repo: &str, file: &str, error: &ApiError) -> anyhow::Error {
-        match status(error) {
-            Some(401 | 403) => self.closed(repo),
+    fn blob(&self, to: &Layout, url: &str, listed: &Listed, bar: &Bar) -> Result<PathBuf, Failed> {
+        // A file that the listing does not name is known by the reply's headers, too late to resume it.
+        let mut here = listed.blob.as_deref().map_or(0, |blob| to.begun(blob));
+        if let (Some(blob), Some(size)) = (&listed.blob, listed.size) {
+            if here == size && size > 0 {
+                std::fs::rename(to.part(blob), to.blob(blob))?;
+                return Ok(to.blob(blob));
+            }
+            here = if here > size { 0 } else { here };
+        }
+        let Got { mut response, etag } = self.get(url, here, None)?;
+        let header = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok());
+        let range = header(CONTENT_RANGE.as_str()).map(str::to_owned);
+        here = match response.status().as_u16() {
+            // The server knows no ranges.
+            200 => 0,
+            206 if range.as_ref().is_some_and(|range| range.starts_with(&format!("bytes {here}-"))) => here,
+            206 | 416 => {
+                listed.blob.iter().try_for_each(|blob| to.open_part(blob, 0).map(drop))?;
+                return Err(Failed::Broken(format!("other bytes than those from {here} on")));
+            }
+            status => return Err(Failed::Status(status)),
+        };
+        let blob = match (&listed.blob, &etag) {
+            (Some(blob), _) => blob.clone(),
+            (None, Some(etag)) => blob_name(etag).map(str::to_owned).ok_or_else(|| {
+                Failed::Refused(format!(
+                    "the server names its content {etag:?}, which cannot be a file's name"
+                ))
+            })?,
+            (None, None) => return Err(Failed::Refused("the server gives it no ETag".to_owned())),
+        };
+        let mut part = to.open_part(&blob, here)?;
+        let rest = response.body().content_length().map(|rest| here + rest);
+        bar.begin(listed.size.or(rest).unwrap_or(0), here);
+        io::copy(&mut bar.all.wrap_read(response.body_mut().as_reader()), &mut part)?;
+        std::fs::rename(to.part(&blob), to.blob(&blob))?;
+        Ok(to.blob(&blob))
+    }
+
+    fn no_blob_name(&self, repo: &str, file: &str, named: &str) -> anyhow::Error {
+        anyhow!(
+            "{} names the content of {file} of {repo} {named:?}, which cannot be a file's name; nothing was fetched",
+            self.endpoint
+        )
+    }
+
+    /// The remedy if the token stays here.
+    fn withheld(&self) -> Option<String> {
+        self.withheld.then(|| {
+            "name an https:// address in HF_ENDPOINT, since your token is not sent over http to another machine".to_owned()
+        })
+    }
+
+    fn failure(&self, repo: &str, file: &str, error: &Failed) -> anyhow::Error {
+        match error {
+            Failed::Status(401 | 403) => self.closed(repo),
             _ => anyhow!(
                 "{file} of {repo} could not be fetched from {}; the same command goes on from here: {error}",
                 self.endpoint
@@ -172,6 +348,9 @@ impl Client {
     fn closed(&self, repo: &str) -> anyhow::Error {
         let page = format!("{}/{repo}", self.endpoint);
         match self.token {
+            None if self.withheld => {
+                anyhow!("{repo} is gated or private; {}", self.withheld().unwrap_or_default())
+            }
             Some(_) => anyhow!(
                 "{repo} is gated or private, and the token in use may not read it; accept its licence at {page} with the token's account, or \
                  set HF_TOKEN to another token"
@@ -194,48 +373,48 @@ pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-fn status(error: &ApiError) -> Option<u16> {
-    match error {
-        ApiError::RequestError(error) => match &**error {
-            ureq::Error::StatusCode(status) => Some(*status),
-            _ => None,
-        },
-        ApiError::TooManyRetries(error) => status(error),
-        _ => None,
-    }
-}
-
 /// Progress of a file on a bar over all files of a fetch.
 pub(super) struct Bar {
     all: ProgressBar,
     /// Bytes of the files before.
     before: u64,
-    /// This try's first bytes are there: those of earlier tries.
-    begun: bool,
 }
 
 impl Bar {
     pub(super) fn new(all: &ProgressBar, file: &str) -> Self {
         all.set_message(file.to_owned());
-        Bar { all: all.clone(), before: all.position(), begun: false }
+        Bar { all: all.clone(), before: all.position() }
+    }
+
+    /// Called before each try: `here` bytes of earlier tries count, and not for the speed.
+    fn begin(&self, size: u64, here: u64) {
+        self.all.set_length(self.all.length().unwrap_or(0).max(self.before + size));
+        self.all.set_position(self.before + here);
+        self.all.reset_eta();
     }
 }
 
-impl Progress for Bar {
-    /// Called before each try.
-    fn init(&mut self, size: usize, _: &str) {
-        let end = self.before + size as u64;
-        self.all.set_length(self.all.length().unwrap_or(0).max(end));
-        self.all.set_position(self.before);
-        self.begun = false;
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn update(&mut self, size: usize) {
-        self.all.inc(size as u64);
-        if !std::mem::replace(&mut self.begun, true) {
-            self.all.reset_eta();
+    #[test]
+    fn a_token_goes_over_http_to_this_machine_alone() {
+        for (endpoint, is_sent) in [
+            ("https://huggingface.co", true),
+            ("http://127.0.0.1:9", true),
+            ("http://mirror.example", false),
+            ("mirror.example", false),
+        ] {
+            let client = Client::new(endpoint.to_owned(), Some("hf_secret".to_owned())).unwrap();
+            assert_eq!((client.token.is_some(), client.withheld), (is_sent, !is_sent), "{endpoint}");
+            assert!(!format!("{client:?}").contains("hf_secret"));
+            let closed = client.closed("owner/name").to_string();
+            assert_eq!(closed.contains("not sent over http"), !is_sent, "{closed}");
         }
+        let none = Client::new("http://mirror.example".to_owned(), None).unwrap();
+        assert!(none.closed("owner/name").to_string().contains("set HF_TOKEN"));
+        let bad = Client::new("https://huggingface.co".to_owned(), Some("two\nlines".to_owned()));
+        assert!(bad.unwrap_err().to_string().contains("HF_TOKEN"));
     }
-
-    fn finish(&mut self) {}
 }

@@ -1,9 +1,11 @@
 //! Name of a hub repository in `--model`: `owner/name`, optionally with `@REVISION` and `:FILE.gguf`.
 
 use std::fmt;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use palimpsest_core::model::is_gguf;
+
+use super::layout::is_file_name;
 
 const MAIN: &str = "main";
 
@@ -52,10 +54,7 @@ fn is_word(text: &str) -> bool {
 }
 
 pub(super) fn is_gguf_in_repository(file: &str) -> bool {
-    let path = Path::new(file);
-    is_gguf(path)
-        && !file.contains('\\')
-        && path.components().all(|part| matches!(part, Component::Normal(_)))
+    is_gguf(Path::new(file)) && is_file_name(file)
 }
 
 #[cfg(test)]

@@ -8,8 +8,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use hf_hub::api::sync::ApiRepo;
-use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use indicatif::{DecimalBytes, ProgressBar};
 use palimpsest_core::model::weights::safetensors::INDEX_FILE;
 use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, arch};
@@ -17,6 +15,7 @@ use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, arch};
 mod client;
 mod files;
 mod id;
+mod layout;
 
 use super::digest::Digests;
 use super::error::{cannot, check_sha256};
@@ -27,6 +26,7 @@ use client::{Bar, Client, Listed, Listing, variable};
 pub(super) use files::Part;
 use files::{CONFIG, TOKENIZER};
 pub(super) use id::HubId;
+use layout::{Layout, folder_name};
 
 /// Name prefix of folders with finished files; new pulls keep them.
 pub(super) const KEPT_PREFIX: &str = "hub-";
@@ -44,13 +44,13 @@ pub(super) struct Fetched {
 /// Fetches the files of a manifest. Finished files stay in a folder named after the commit.
 pub(super) fn fetch(source: &HubSource, partial: &Path) -> anyhow::Result<Fetched> {
     let repo = &source.repo;
-    let client = Client::from_env(&hugging_face()?);
+    let client = Client::from_env(&hugging_face()?)?;
     let Listing { commit, files, .. } = client.look_up(repo, &source.revision)?;
     let dir = partial.join(format!("{KEPT_PREFIX}{commit}"));
     let unfinished = dir.join(".unfinished");
     let mut waiting: Vec<String> = source.files.iter().rev().map(|file| file.path.clone()).collect();
     let mut names = BTreeSet::new();
-    let pinned = client.repository(repo, &commit, &unfinished)?;
+    let layout = Layout::new(&unfinished, repo);
     while let Some(file) = waiting.pop() {
         if !names.insert(file.clone()) {
             continue;
@@ -58,13 +58,11 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> anyhow::Result<Fetche
         let target = dir.join(&file);
         if !target.is_file() {
             let at = cannot("write", &target);
-            std::fs::create_dir_all(&unfinished).with_context(&at)?;
-            let layout = layout(&unfinished, repo, &commit);
-            files.get(&file).map_or(Ok(()), |listed| ready_to_resume(&layout, listed)).with_context(&at)?;
             let bar = progress::bytes(0, &file);
-            let fetched = client.download(&pinned, repo, &file, Bar::new(&bar, &file));
+            let listed = files.get(&file).cloned().unwrap_or_default();
+            let fetched = client.download(&layout, (repo, &commit, &file), &listed, &Bar::new(&bar, &file));
             bar.finish_and_clear();
-            let fetched = std::fs::canonicalize(fetched?).with_context(&at)?;
+            let fetched = fetched?;
             if let Some(folder) = target.parent() {
                 std::fs::create_dir_all(folder).with_context(&at)?;
             }
@@ -109,32 +107,43 @@ impl Hub {
         let cache = variable("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from);
         let offline = variable("HF_HUB_OFFLINE")
             .is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str()));
-        Ok(Hub { client: Client::from_env(&home), cache, offline, digests })
+        Ok(Hub { client: Client::from_env(&home)?, cache, offline, digests })
     }
 
     /// The files of a model in the cache, unchanged. `Err` within says what is missing.
     pub(super) fn cached(&self, id: &HubId, part: Part) -> anyhow::Result<Result<ModelFiles, String>> {
-        let layout = layout(&self.cache, &id.repo, &id.revision);
+        let layout = Layout::new(&self.cache, &id.repo);
         let commit = if is_commit(&id.revision) {
             id.revision.clone()
         } else {
-            let at = self.cache.join(folder_name(&id.repo)).join("refs").join(&id.revision);
+            let at = layout.reference(&id.revision);
             match std::fs::read_to_string(&at) {
                 Ok(commit) => commit.trim().to_owned(),
                 Err(_) => return Ok(Err(format!("{} is not there", at.display()))),
             }
         };
-        let found = model_in(&layout.pointer_path(&commit), id, part);
-        if let (Ok(files), Part::Weights) = (&found, part) {
-            self.check_unchanged(files, id)?;
+        let found = model_in(&layout.snapshot(&commit), id, part);
+        if let Ok(files) = &found {
+            self.check(files, id, part)?;
         }
         Ok(found)
     }
 
-    /// Files of the hub's large storage are named by their SHA-256.
-    fn check_unchanged(&self, files: &ModelFiles, id: &HubId) -> anyhow::Result<()> {
+    /// Links must end within the cache. Files of the hub's large storage are named by their SHA-256.
+    fn check(&self, files: &ModelFiles, id: &HubId, part: Part) -> anyhow::Result<()> {
+        let cache = self.cache.canonicalize().with_context(cannot("read", &self.cache))?;
         for path in files.deciding()? {
             let blob = path.canonicalize().with_context(cannot("read", &path))?;
+            ensure!(
+                blob.starts_with(&cache),
+                "{} leads to {}, outside the hub's cache; fetch it again with `palimpsest model pull {} --force`",
+                path.display(),
+                blob.display(),
+                id.at(&id.revision)
+            );
+            if part != Part::Weights {
+                continue;
+            }
             let expected = blob.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if expected.len() == 64 && expected.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 let found = self.digests.sha256(&blob).with_context(cannot("read", &blob))?;
@@ -163,7 +172,7 @@ impl Hub {
         let listing = self.client.look_up(&id.repo, &id.revision);
         let listing = listing
             .with_context(|| format!("{id} is no file or folder here, and cannot be had from the hub"))?;
-        let layout = layout(&self.cache, &id.repo, &listing.commit);
+        let layout = Layout::new(&self.cache, &id.repo);
         Fetch { hub: self, id, listing, layout, anew: ask == Ask::Anew }.all(part)
     }
 }
@@ -173,7 +182,7 @@ struct Fetch<'a> {
     hub: &'a Hub,
     id: &'a HubId,
     listing: Listing,
-    layout: CacheRepo,
+    layout: Layout,
     anew: bool,
 }
 
@@ -184,7 +193,7 @@ impl Fetch<'_> {
     fn all(&self, part: Part) -> anyhow::Result<ModelFiles> {
         let Fetch { hub, id, listing, layout, .. } = self;
         let repo = &id.repo;
-        let snapshot = layout.pointer_path(&listing.commit);
+        let snapshot = layout.snapshot(&listing.commit);
         let mut wanted = self.wanted(part)?;
         let locks = hub.cache.join(".locks");
         std::fs::create_dir_all(&locks).with_context(|| {
@@ -192,7 +201,6 @@ impl Fetch<'_> {
         })?;
         let _lock = lock(&locks.join(format!("{}.palimpsest.lock", folder_name(repo))), repo)?;
 
-        let pinned = hub.client.repository(repo, &listing.commit, &hub.cache)?;
         let mut whole = self.whole(&wanted)?;
         let bar = self.announce(&wanted, &whole, &snapshot);
         let mut next = 0;
@@ -201,7 +209,7 @@ impl Fetch<'_> {
             if whole.contains(&file) {
                 bar.inc(self.size(&file));
             } else {
-                self.file(&pinned, &file, &bar)?;
+                self.file(&file, &bar)?;
             }
             if file == CONFIG && part == Part::Weights {
                 ModelDescription::from_config_file(&snapshot.join(CONFIG))
@@ -226,7 +234,7 @@ impl Fetch<'_> {
         if !is_commit(&id.revision) {
             // Last, since it makes the snapshot found.
             let at = cannot("write", &snapshot);
-            self::layout(&hub.cache, repo, &id.revision).create_ref(&listing.commit).with_context(at)?;
+            layout.write_reference(&id.revision, &listing.commit).with_context(at)?;
         }
         let files = model_in(&snapshot, id, part);
         files.map_err(|missing| anyhow!("{id} was fetched and is not whole: {missing}"))
@@ -300,12 +308,12 @@ impl Fetch<'_> {
 
     /// Links what another revision fetched.
     fn whole(&self, wanted: &[String]) -> anyhow::Result<Whole> {
-        let snapshot = self.layout.pointer_path(&self.listing.commit);
+        let snapshot = self.layout.snapshot(&self.listing.commit);
         let mut whole = Whole::new();
         for file in wanted.iter().filter(|_| !self.anew) {
             let (pointer, listed) = (snapshot.join(file), self.listed(file));
             if !self.holds(&pointer, &listed)? {
-                let blob = listed.blob.as_ref().map(|blob| self.layout.blob_path(blob));
+                let blob = listed.blob.as_ref().map(|blob| self.layout.blob(blob));
                 let Some(blob) = blob.filter(|blob| blob.exists()) else { continue };
                 if !self.holds(&blob, &listed)? {
                     continue;
@@ -323,8 +331,7 @@ impl Fetch<'_> {
 
     /// Bytes of an interrupted download.
     fn begun(&self, file: &str) -> u64 {
-        let part = self.listed(file).blob.map(|blob| self.layout.blob_path(&blob).with_extension("part"));
-        part.and_then(|part| std::fs::metadata(part).ok()).map_or(0, |part| part.len())
+        self.listed(file).blob.map_or(0, |blob| self.layout.begun(&blob))
     }
 
     /// Says what will be fetched, before anything is, and returns the bar over all of it.
@@ -362,29 +369,25 @@ impl Fetch<'_> {
     }
 
     /// Fetches one file and verifies it.
-    fn file(&self, pinned: &ApiRepo, file: &str, bar: &ProgressBar) -> anyhow::Result<()> {
+    fn file(&self, file: &str, bar: &ProgressBar) -> anyhow::Result<()> {
         let Fetch { hub, id, listing, layout, .. } = self;
-        let pointer = layout.pointer_path(&listing.commit).join(file);
+        let pointer = layout.snapshot(&listing.commit).join(file);
         let listed = self.listed(file);
         let at = cannot("write", &pointer);
-        let damaged = listed.blob.as_ref().map(|blob| layout.blob_path(blob));
+        let damaged = listed.blob.as_ref().map(|blob| layout.blob(blob));
         for path in [Some(&pointer), damaged.as_ref()].into_iter().flatten() {
             if path.symlink_metadata().is_ok() {
                 std::fs::remove_file(path).with_context(&at)?;
             }
         }
-        ready_to_resume(layout, &listed).with_context(&at)?;
-        let fetched = hub.client.download(pinned, &id.repo, file, Bar::new(bar, file))?;
-        let blob = fetched.canonicalize().with_context(&at)?;
-        // hf-hub leaves a lock, and a ref for the commit that it was asked for.
-        let _ = std::fs::remove_file(blob.with_extension("lock"));
-        let _ =
-            std::fs::remove_file(hub.cache.join(folder_name(&id.repo)).join("refs").join(&listing.commit));
+        let of = (&*id.repo, &*listing.commit, file);
+        let blob = hub.client.download(layout, of, &listed, &Bar::new(bar, file))?;
         let verified = self.verify(&blob, &listed, file);
         if verified.is_err() {
-            let _ = (std::fs::remove_file(&pointer), std::fs::remove_file(&blob));
+            let _ = std::fs::remove_file(&blob);
+            return verified;
         }
-        verified
+        link(&blob, &pointer, file).with_context(&at)
     }
 
     fn verify(&self, blob: &Path, listed: &Listed, file: &str) -> anyhow::Result<()> {
@@ -457,20 +460,6 @@ fn present(snapshot: &Path, within: &Path) -> Vec<String> {
     names
 }
 
-/// hf-hub asks for the bytes after those of a part; of a whole one there are none, which servers refuse.
-fn ready_to_resume(layout: &CacheRepo, listed: &Listed) -> std::io::Result<()> {
-    let (Some(blob), Some(size)) = (&listed.blob, listed.size) else { return Ok(()) };
-    let part = layout.blob_path(blob).with_extension("part");
-    let Ok(found) = std::fs::metadata(&part) else { return Ok(()) };
-    match found.len() {
-        here if here < size => Ok(()),
-        here if here == size && size > 0 => {
-            std::fs::File::options().write(true).open(&part)?.set_len(size - 1)
-        }
-        _ => std::fs::remove_file(&part),
-    }
-}
-
 /// Makes `file` of a snapshot a link to its blob.
 fn link(blob: &Path, pointer: &Path, file: &str) -> std::io::Result<()> {
     if let Some(folder) = pointer.parent() {
@@ -490,15 +479,6 @@ fn link(blob: &Path, pointer: &Path, file: &str) -> std::io::Result<()> {
         let _ = file;
         std::fs::hard_link(blob, pointer)
     }
-}
-
-fn layout(cache: &Path, repo: &str, revision: &str) -> CacheRepo {
-    let repo = Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned());
-    Cache::new(cache.to_owned()).repo(repo)
-}
-
-fn folder_name(repo: &str) -> String {
-    Repo::model(repo.to_owned()).folder_name()
 }
 
 fn is_commit(revision: &str) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::conditions::check_templates;
 use super::{AnswerLimits, Begin, RunSpec, machine};
 use crate::chat::ChatModel;
-use crate::chat::endpoint::{Endpoint, Patience, ServerCard, ServerModel};
+use crate::chat::endpoint::{Endpoint, Keys, Patience, ServerCard, ServerModel};
 use crate::models::TokenCounter;
 use crate::progress::note;
 use crate::runs::condition::Condition;
@@ -114,7 +114,7 @@ impl RunSpec {
         }
     }
 
-    pub(super) fn run_endpoint(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
+    pub(super) fn run_endpoint(&self, begin: &Begin<'_>, keys: &Keys) -> anyhow::Result<Summary> {
         let mut data = self.open()?;
         let (all, limits) = (std::mem::take(&mut data.all), data.limits);
         let dataset = &data.dataset;
@@ -123,7 +123,8 @@ impl RunSpec {
         let prompts = templates.digest().to_owned();
         let counter = self.counter()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
-        let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(self.thinking.endpoint());
+        let mut endpoint =
+            Endpoint::from_address(&self.model, keys, patience)?.thinking(self.thinking.endpoint());
         endpoint.check_reachable()?;
         let name = endpoint.name();
         let own = self.measuring_server(&endpoint, dataset.benchmark())?;
@@ -145,7 +146,7 @@ impl RunSpec {
             false => BorderRule::default(),
         };
         let stop = (begin.watch)("stopping after the answer under way")?;
-        let systems = self.memory.start_systems(self.seed, begin.folder, &conditions, &stop)?;
+        let systems = self.memory.start_systems((self.seed, keys), begin.folder, &conditions, &stop)?;
         let identity = Identity {
             model: NameAndDigest { digest: sha256(&name), name },
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),

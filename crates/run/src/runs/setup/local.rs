@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::conditions::{check_knockouts, check_templates};
 use super::left_out::leave_out;
 use super::{Begin, OpenedData, RunSpec, machine};
+use crate::chat::endpoint::Keys;
 use crate::models::{self, Opened};
 use crate::progress::note;
 use crate::runs::context_budget::{Cut, cut_to_budget};
@@ -86,7 +87,7 @@ impl RunSpec {
         Ok(OpenedModel { data, templates, options, model, digest, commit })
     }
 
-    pub(super) fn run_local(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
+    pub(super) fn run_local(&self, begin: &Begin<'_>, keys: &Keys) -> anyhow::Result<Summary> {
         let OpenedModel { mut data, templates, mut model, digest, commit, .. } =
             self.open_local(begin.recorder)?;
         let (all, limits) = (std::mem::take(&mut data.all), data.limits);
@@ -106,7 +107,7 @@ impl RunSpec {
         let conditions = self.choose(dataset, &builder, Some((model.tokenizer().as_ref(), cut.budget)))?;
         let stop =
             (begin.watch)("stopping: answers that have ended are kept, those under way will be asked again")?;
-        let systems = self.memory.start_systems(self.seed, begin.folder, &conditions, &stop)?;
+        let systems = self.memory.start_systems((self.seed, keys), begin.folder, &conditions, &stop)?;
         let identity = Identity {
             model: NameAndDigest { name: model.model_name().to_owned(), digest },
             model_commit: commit,

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde_json::{Map, Value};
 
 use super::usage::{WrongValue, positive, wrong};
-use crate::chat::endpoint::{self, Endpoint};
+use crate::chat::endpoint::{self, Endpoint, Keys};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
 use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
@@ -141,9 +141,9 @@ impl MemoryArgs {
     }
 
     /// Models of all systems, if any. A local server starts on the first call and is shared.
-    fn models(&self, out: &Path) -> Result<Option<Models>, String> {
+    fn models(&self, out: &Path, keys: &Keys) -> Result<Option<Models>, String> {
         let log = out.join("memory").join("models.txt");
-        let upstream = |model: &String| Upstream::parse(model, &log);
+        let upstream = |model: &String| Upstream::parse(model, &log, keys);
         let embedder = self.memory_embedder.as_ref().map(upstream).transpose()?;
         let llm = match (&self.memory_model, &embedder) {
             (Some(model), Some(embedder)) if self.memory_embedder.as_ref() == Some(model) => embedder.clone(),
@@ -167,7 +167,7 @@ impl MemoryArgs {
     /// `stop` ends ingestion after the current session.
     pub(super) fn start_systems(
         &self,
-        seed: u64,
+        (seed, keys): (u64, &Keys),
         folder: &Path,
         conditions: &[Condition],
         stop: &Arc<AtomicBool>,
@@ -180,8 +180,8 @@ impl MemoryArgs {
         let configs = self.memory.iter().map(|system| self.config(&system.name));
         let configs = configs.collect::<anyhow::Result<Vec<_>>>()?;
         let given = [&self.memory_model, &self.memory_embedder];
-        given.into_iter().flatten().for_each(|model| tell_unreachable(model));
-        let models = self.models(folder).map_err(|error| gave_up("--memory-model", error))?;
+        given.into_iter().flatten().for_each(|model| tell_unreachable(model, keys));
+        let models = self.models(folder, keys).map_err(|error| gave_up("--memory-model", error))?;
         let told = telling();
         for (system, config) in self.memory.iter().zip(configs) {
             let (identity, run, wanted) =
@@ -249,13 +249,11 @@ fn gave_up(flag: &str, error: String) -> RunError {
 }
 
 /// Notes an unreachable model address. No error: cached calls still work.
-fn tell_unreachable(model: &str) {
+fn tell_unreachable(model: &str, keys: &Keys) {
     // Invalid addresses fail at first use.
     let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
-    let Some(Ok(endpoint)) = endpoint::is_address(model).then(|| Endpoint::from_address(model, patience))
-    else {
-        return;
-    };
+    let endpoint = endpoint::is_address(model).then(|| Endpoint::from_address(model, keys, patience));
+    let Some(Ok(endpoint)) = endpoint else { return };
     if let Err(error) = endpoint.check_reachable() {
         note(format_args!(
             "note: {error}; memory systems get the calls that the run keeps, and sessions that need others end as errors"

@@ -81,13 +81,14 @@ pub struct Begin<'a> {
 impl RunSpec {
     pub fn run(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
         self.checked()?;
+        let keys = &self.keys()?;
         if let Some(folder) = self.prompts.as_deref().filter(|dir| dir.join(JUDGE_FILE).exists()) {
             let folder = folder.display();
             note(format_args!(
                 "note: {folder} holds {JUDGE_FILE}, which does not affect answers; judge with `palimpsest judge --prompts {folder}`"
             ));
         }
-        if self.is_endpoint() { self.run_endpoint(begin) } else { self.run_local(begin) }
+        if self.is_endpoint() { self.run_endpoint(begin, keys) } else { self.run_local(begin, keys) }
     }
 
     pub fn checked(&self) -> Result<(), WrongUsage> {

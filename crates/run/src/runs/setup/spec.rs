@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::{MemoryArgs, Thinking, positive, wrong};
 use crate::chat::Sampling;
+use crate::chat::endpoint::{KeyArgs, Keys};
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{ModelArgs, Weights};
 use crate::runs::plan::{CaseSample, Shard};
@@ -143,6 +144,8 @@ pub struct RunSpec {
     /// and their order are the same
     #[arg(long, value_name = "N", value_parser = positive, help_heading = ENDPOINT)]
     pub parallel: Option<usize>,
+    #[command(flatten)]
+    pub keys: KeyArgs,
     /// Print answers as they are generated, thoughts included
     #[arg(long, help_heading = OUTPUT)]
     pub stream: bool,
@@ -290,6 +293,13 @@ impl RunSpec {
 
     pub fn is_endpoint(&self) -> bool {
         self.model.starts_with("http://") || self.model.starts_with("https://")
+    }
+
+    /// Keys of the model's server and of those of memory systems.
+    pub(super) fn keys(&self) -> anyhow::Result<Keys> {
+        let MemoryArgs { memory_model, memory_embedder, .. } = &self.memory;
+        let named = [Some(&self.model), memory_model.as_ref(), memory_embedder.as_ref()];
+        Ok(self.keys.of(named.into_iter().flatten().map(String::as_str))?)
     }
 
     pub(super) fn case_sample(&self) -> Option<CaseSample> {
