@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
-use super::say;
+use super::{say, wrong};
 use crate::ground::table::wrapped;
 use crate::ground::text_file;
 use crate::memory::system::check::{Models, Outcome, Report, check};
+use crate::memory::system::environment::{Environment, Variable};
 use crate::memory::system::open;
 use crate::memory::system::protocol::{HelloRequest, ModelAddress, PROTOCOL};
 use crate::memory::system::proxy::{self, Decoding, Proxy, Upstream};
@@ -46,6 +47,9 @@ pub struct Args {
     /// Seconds to wait for a reply, as in `run`: a number, or start=N,session=N,search=N [default: start=120,session=600,search=60]
     #[arg(long, value_name = "SECONDS", value_parser = Patience::parse)]
     memory_timeout: Option<Patience>,
+    /// An environment variable for the system, as in `run` (repeatable)
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    memory_env: Vec<Variable>,
     /// A table, or JSON
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
@@ -64,6 +68,8 @@ const WIDTH: usize = 100;
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder for the system's files")?;
+    let environment =
+        Environment::with(&args.memory_env).or_else(|why| wrong(format!("--memory-env: {why}")))?;
     let config = args.memory_config.as_deref().map(config).transpose()?.unwrap_or_default();
     let scripted = ScriptedModel::start(false).context("the scripted model cannot listen")?;
     let broken = ScriptedModel::start(true).context("the scripted model cannot listen")?;
@@ -86,7 +92,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             seed: 0,
             config: config.clone(),
         };
-        open("check", &args.command, hello, &log, args.memory_timeout.unwrap_or_default())
+        let patience = args.memory_timeout.unwrap_or_default();
+        open("check", &args.command, hello, (&log, &environment), patience)
     };
     let report = check(&make, folder.path(), &|| broken.chats()).map_err(|why| anyhow!(why))?;
     match args.format {

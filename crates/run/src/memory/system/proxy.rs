@@ -19,7 +19,7 @@ use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 
 use super::driver::{InFlight, Operation};
 use super::http_server::{HttpServer, Request, Response};
-use super::local_server::LocalServer;
+use super::local_server::{LocalServer, Served};
 use super::protocol::ModelAddress;
 use super::record::system_folder;
 use super::rows::CallRow;
@@ -47,7 +47,12 @@ pub enum Upstream {
     Local(Arc<LocalServer>),
 }
 
-type Body<'a> = Option<Cow<'a, [u8]>>;
+/// A call as its model gets it.
+struct Addressed<'a> {
+    base: String,
+    key: Option<String>,
+    body: Option<Cow<'a, [u8]>>,
+}
 
 impl Upstream {
     /// Parses `URL#MODEL`, or a local model's name, folder or file; the local server logs to `log`.
@@ -73,13 +78,16 @@ impl Upstream {
         }
     }
 
-    /// The base URL, and the body with a local model's name replaced by the server's.
-    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(String, Body<'a>), String> {
+    /// Replaces a local model's name in the body by the server's.
+    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<Addressed<'a>, String> {
         let server = match self {
-            Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
+            Upstream::Endpoint { base, .. } => {
+                let key = environment_key().map(|(_, key)| key);
+                return Ok(Addressed { base: base.clone(), key, body: body.map(Cow::Borrowed) });
+            }
             Upstream::Local(server) => server,
         };
-        let (base, model) = server.served()?;
+        let Served { base, model, key } = server.served()?;
         let renamed = body.map(|bytes| match serde_json::from_slice::<Value>(bytes) {
             Ok(mut asked) if asked["model"].as_str() == Some(server.model()) => {
                 asked["model"] = model.as_str().into();
@@ -87,7 +95,7 @@ impl Upstream {
             }
             _ => Cow::Borrowed(bytes),
         });
-        Ok((base, renamed))
+        Ok(Addressed { base, key: Some(key), body: renamed })
     }
 }
 
@@ -162,6 +170,33 @@ impl Proxy {
 
     pub fn embedder(&self) -> Option<ModelAddress> {
         self.shared.models.embedder.as_ref().map(|embedder| self.address(embedder))
+    }
+
+    /// Says that all calls to a model failed, of those recorded in `folder` that `counts` selects: what a system made of them is worth
+    /// nothing, even if it reports success.
+    pub(super) fn all_failed(
+        &self,
+        folder: &Path,
+        counts: impl Fn(&CallRow) -> bool,
+    ) -> Result<Option<String>, JsonlError> {
+        if !folder.join(CALLS).exists() {
+            return Ok(None);
+        }
+        let mut log = self.shared.log();
+        let rows = &log.folder(folder)?.calls.rows;
+        for (model, embeds) in [("language model", false), ("embedder", true)] {
+            let calls = rows.iter().filter(|row| row.path.ends_with("/embeddings") == embeds && counts(row));
+            let statuses: Vec<u16> = calls.map(|row| row.status).collect();
+            if let Some(last) = statuses.last()
+                && !statuses.iter().any(|status| (200..300).contains(status))
+            {
+                let (all, folder) = (statuses.len(), folder.display());
+                return Ok(Some(format!(
+                    "all {all} of its calls to the {model} failed, the last with status {last} ({folder}/{CALLS})"
+                )));
+            }
+        }
+        Ok(None)
     }
 
     fn address(&self, upstream: &Upstream) -> ModelAddress {
@@ -248,13 +283,12 @@ impl Shared {
     }
 
     fn forward(&self, upstream: &Upstream, rest: &str, body: Option<&[u8]>) -> Response {
-        let (base, body) = match upstream.address(body) {
+        let Addressed { base, key, body } = match upstream.address(body) {
             Ok(address) => address,
             Err(why) => return Response::error(502, &why),
         };
         let url = format!("{base}/{rest}");
-        let key = environment_key().filter(|_| matches!(upstream, Upstream::Endpoint { .. }));
-        let bearer = key.map(|(_, key)| format!("Bearer {key}"));
+        let bearer = key.map(|key| format!("Bearer {key}"));
         let sent = match body {
             Some(body) => {
                 let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");
