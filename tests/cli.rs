@@ -22,6 +22,8 @@ mod foreign;
 mod heads;
 mod hostile;
 mod knockouts;
+#[cfg(target_os = "linux")]
+mod memory_ends;
 mod memory_runs;
 mod old_folder;
 mod own;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use palimpsest::case::{Case, Evidence, History, Probe, Segment, Turn};
 use palimpsest::chat::endpoint::Keys;
+use palimpsest::memory::system::environment::Environment;
 use palimpsest::memory::system::history::{SystemRun, Wanted};
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
 use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, SystemError};
@@ -64,6 +65,10 @@ fn script() -> String {
     format!("python3 '{}'", path.display())
 }
 
+fn environment() -> Environment {
+    Environment::with(&[]).unwrap()
+}
+
 fn patience() -> Patience {
     Patience {
         start: Duration::from_secs(20),
@@ -74,7 +79,9 @@ fn patience() -> Patience {
 
 fn start(run: &Path, behaviour: &str) -> Result<SystemRun, SystemError> {
     std::fs::create_dir_all(run).unwrap();
-    let child = ChildProcess::new(&format!("{} {behaviour}", script()), &run.join("stderr.log")).unwrap();
+    let child =
+        ChildProcess::new(&format!("{} {behaviour}", script()), &run.join("stderr.log"), environment())
+            .unwrap();
     let hello = HelloRequest { protocol: 1, folder: run.display().to_string(), ..HelloRequest::default() };
     let system = WireSystem::new("scripted", child, hello, patience());
     SystemRun::start("scripted", Box::new(system), run)
@@ -345,11 +352,12 @@ fn a_system_that_cannot_start_says_why() {
     let error = start(run.path(), "dies=hello").map(|_| ()).unwrap_err();
     assert_eq!((error.kind, error.op), (FailureKind::Dead, "hello"));
     assert!(error.message.contains("exit status: 7") && error.message.contains("out of luck"), "{error}");
-    let child = ChildProcess::new("no-such-program --x", &run.path().join("log")).unwrap();
+    let child = ChildProcess::new("no-such-program --x", &run.path().join("log"), environment()).unwrap();
     let system = WireSystem::new("none", child, HelloRequest::default(), patience());
     let error = SystemRun::start("none", Box::new(system), run.path()).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("`no-such-program`") && error.contains("is it installed"), "{error}");
-    assert!(ChildProcess::new("python3 'half", run.path()).map(|_| ()).unwrap_err().contains("quotation"));
+    let half = ChildProcess::new("python3 'half", run.path(), environment()).map(|_| ());
+    assert!(half.unwrap_err().contains("quotation"));
 }
 
 #[test]
@@ -412,7 +420,8 @@ fn proxy(run: &Path, upstream: &str) -> Proxy {
 fn asking(run: &Path, behaviour: &str, upstream: &str) -> Vec<SearchRow> {
     let proxy = proxy(run, upstream);
     let child =
-        ChildProcess::new(&format!("{} asks {behaviour}", script()), &run.join("stderr.log")).unwrap();
+        ChildProcess::new(&format!("{} asks {behaviour}", script()), &run.join("stderr.log"), environment())
+            .unwrap();
     let hello = HelloRequest { protocol: 1, llm: Some(proxy.llm()), ..HelloRequest::default() };
     let system = WireSystem::new("scripted", child, hello, patience());
     let mut system = SystemRun::start("scripted", Box::new(system), run).unwrap().watched(Some(proxy));
@@ -472,6 +481,27 @@ fn a_system_that_dies_pays_for_no_call_twice() {
         asking(run.path(), &format!("{saves} 'dies-once={}@4'", flag.display()), &model.url());
         assert!(flag.exists());
         assert_eq!((calls(run.path()).len(), asked.load(Ordering::Relaxed)), (6, 6), "{saves}");
+    }
+}
+
+#[test]
+fn a_history_whose_calls_all_failed_is_not_written_although_the_system_says_so() {
+    for saves in ["", "no-save"] {
+        let run = tempfile::tempdir().unwrap();
+        let refusing: Handler = Arc::new(|_| Response::error(401, "wrong key"));
+        let refusing = HttpServer::start(refusing).unwrap();
+        let rows = asking(run.path(), &format!("careless {saves}"), &refusing.url());
+        for row in rows {
+            let failure = row.failed.unwrap();
+            let told = &failure.message;
+            assert!(told.contains("all 6 of its calls to the language model failed"), "{saves}: {told}");
+            assert!(told.contains("status 401"), "{saves}: {told}");
+        }
+        // The model is back: the same run is written anew.
+        let model = scripted_model(&Arc::default());
+        let rows = asking(run.path(), &format!("careless {saves}"), &model.url());
+        assert!(rows.iter().all(|row| row.failed.is_none()), "{saves}: {:?}", rows[0].failed);
+        assert_eq!(events(run.path()).len(), 6, "{saves}");
     }
 }
 

@@ -12,11 +12,21 @@ mod prompt;
 mod run;
 mod work;
 
+use std::ffi::OsString;
+
+use palimpsest::memory::system::supervisor;
 use pyo3::prelude::*;
 
 /// The native module.
 #[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // An interpreter in another program may have no path; memory systems then run without a supervisor.
+    let python = module.py().import("sys")?.getattr("executable")?.extract::<OsString>();
+    if let Ok(python) = python
+        && !python.is_empty()
+    {
+        supervisor::set_own_command(vec![python, "-m".into(), "palimpsest".into()]);
+    }
     module.add("Error", module.py().get_type::<errors::Error>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<model::Model>()?;

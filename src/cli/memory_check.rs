@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
-use super::say;
+use super::{say, wrong};
 use crate::chat::endpoint::KeyArgs;
 use crate::ground::table::wrapped;
 use crate::ground::text_file;
 use crate::memory::system::check::{Models, Outcome, Report, check};
+use crate::memory::system::environment::{Environment, Variable};
 use crate::memory::system::open;
 use crate::memory::system::protocol::{HelloRequest, ModelAddress, PROTOCOL};
 use crate::memory::system::proxy::{self, Decoding, Proxy, Upstream};
@@ -49,6 +50,9 @@ pub struct Args {
     memory_timeout: Option<Patience>,
     #[command(flatten)]
     keys: KeyArgs,
+    /// An environment variable for the system, as in `run` (repeatable)
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    memory_env: Vec<Variable>,
     /// A table, or JSON
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
@@ -67,6 +71,8 @@ const WIDTH: usize = 100;
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder for the system's files")?;
+    let environment =
+        Environment::with(&args.memory_env).or_else(|why| wrong(format!("--memory-env: {why}")))?;
     let config = args.memory_config.as_deref().map(config).transpose()?.unwrap_or_default();
     let scripted = ScriptedModel::start(false).context("the scripted model cannot listen")?;
     let broken = ScriptedModel::start(true).context("the scripted model cannot listen")?;
@@ -89,7 +95,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             seed: 0,
             config: config.clone(),
         };
-        open("check", &args.command, hello, &log, args.memory_timeout.unwrap_or_default())
+        let patience = args.memory_timeout.unwrap_or_default();
+        open("check", &args.command, hello, (&log, &environment), patience)
     };
     let report = check(&make, folder.path(), &|| broken.chats()).map_err(|why| anyhow!(why))?;
     match args.format {

@@ -2,21 +2,29 @@
 
 use std::ffi::OsString;
 
+use crate::memory::system::supervisor;
+
 /// Runs the command `args` (program name first); returns the exit code.
 ///
 /// # Safety
 /// No other thread may run: the environment and the allocator are set.
 pub unsafe fn run(args: impl Iterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.collect();
+    // A small process beside each memory system, without settings and compute pool.
+    if let Some(code) = supervisor::supervised(&args) {
+        return code;
+    }
     // Candle appends captured backtraces to errors, which must fit one line. Panics keep theirs, and a user's setting wins.
     if std::env::var_os("RUST_LIB_BACKTRACE").is_none() {
         // SAFETY: no other thread runs that could read the environment.
         unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
     }
+    // The Python package has named its own.
+    supervisor::set_own_command(std::env::current_exe().into_iter().map(OsString::from).collect());
     keep_memory();
     // Runs on a compute-pool thread: entering the pool from outside costs as much as a small matrix product, and a generated token has
     // hundreds. The stack is a main thread's. On failure rayon's default pool is used.
     let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
-    let args: Vec<OsString> = args.collect();
     rayon::scope(|_| super::main(args.into_iter()))
 }
 

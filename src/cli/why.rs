@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 
 use crate::chat::endpoint::KeyArgs;
+use super::EndedWithErrors;
 use crate::ground::sheet::Format;
 use crate::ground::table::wrapped;
 use crate::heads::HeadScores;
@@ -119,12 +120,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if stopped {
         super::interrupt::end_resumable()?;
     }
-    if unjudged > 0 {
-        note(format_args!(
-            "{unjudged} answers have no label: the judge gave no verdict on a new answer; the same command asks again"
-        ));
-    }
-    let Some(labels) = labels::Labels::open(folder)? else { return Ok(()) };
+    let all_judged = match unjudged {
+        0 => Ok(()),
+        some => Err(EndedWithErrors(format!(
+            "{some} answers have no label: the judge gave no verdict on a new answer; the same command asks again"
+        ))),
+    };
+    let Some(labels) = labels::Labels::open(folder)? else { return Ok(all_judged?) };
     let mut tables = Vec::from_iter(labels.table(&args.dir.display().to_string()));
     if args.signals {
         let kept = HeadScores::kept_at(ModelStore::open()?.home(), &identity.model.digest);
@@ -146,5 +148,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     texts.push(labels.counts_in_words().iter().map(|said| wrapped(said, width) + "\n").collect());
     super::write_out(texts.join("\n").as_bytes())?;
     let options = Options { judge: Some(judged.name.label.clone()), ..Options::default() };
-    super::finding::say_of(&args.dir, &options)
+    super::finding::say_of(&args.dir, &options)?;
+    Ok(all_judged?)
 }

@@ -16,7 +16,7 @@ fn over_sample(out: &Path, cases: &str, system: &str) -> Command {
 }
 
 /// A run of the first sample case with the scripted system.
-fn run_command(out: &Path, behaviour: &str, more: &[&str]) -> Command {
+pub(super) fn run_command(out: &Path, behaviour: &str, more: &[&str]) -> Command {
     let mut command = over_sample(out, "1", &scripted(behaviour));
     command.args(more);
     command
@@ -96,6 +96,8 @@ fn wrong_memory_flags_are_refused_before_anything_is_begun() {
     for seconds in ["0", "soon", "search=", "ingest=5", "nan"] {
         refused(&["--memory-timeout", seconds], "--memory-timeout", 2);
     }
+    refused(&["--memory-env", "NAME_THAT_IS_NOT_SET"], "NAME_THAT_IS_NOT_SET is not set", 2);
+    refused(&["--memory-env", "no name=1"], "is no name of an environment variable", 2);
     refused(&["--memory-show", "answer"], "it gives no answers of its own", 1);
     refused(&["--memory", "gone=/nowhere/at-all"], "is it installed, and the path right?", 1);
 }

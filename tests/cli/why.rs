@@ -192,6 +192,7 @@ fn answers_generated_anew_are_put_to_the_endpoint_that_judged_them() {
     mute.store(true, Ordering::SeqCst);
     let silent = ended(why("llama-tiny", &dir, &["--anew"]));
     assert!(silent.err.contains("3 answers have no label"), "{}", silent.err);
+    assert_eq!(silent.code, Some(3));
     assert_eq!(read_why(&dir).unwrap().len(), 0);
     mute.store(false, Ordering::SeqCst);
     let before = calls.load(Ordering::SeqCst);

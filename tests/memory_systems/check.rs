@@ -8,7 +8,7 @@ use palimpsest::memory::system::protocol::HelloRequest;
 use palimpsest::memory::system::scripted_model::ScriptedModel;
 use serde_json::{Value, json};
 
-use super::{patience, script};
+use super::{environment, patience, script};
 
 /// Failed checks of the conformance test for a behaviour.
 fn breaches(behaviour: &str) -> Vec<(&'static str, String)> {
@@ -27,7 +27,7 @@ fn breaches_of(command: &str) -> Vec<(&'static str, String)> {
             folder: own.display().to_string(),
             ..HelloRequest::default()
         };
-        open("check", command, hello, &folder.path().join("log"), patience())
+        open("check", command, hello, (&folder.path().join("log"), &environment()), patience())
     };
     let report = check(&make, folder.path(), &|| broken.chats()).unwrap();
     let no = report.findings.into_iter().filter(|finding| finding.outcome == Outcome::No);

@@ -10,7 +10,7 @@ use palimpsest::memory::system::transport::{Address, ChildProcess, Transport};
 use palimpsest::memory::system::wire::{Patience, WireSystem};
 use serde_json::{Value, json};
 
-use super::script;
+use super::{environment, script};
 
 const LIMITS: &str = "start=1.5,session=0.75,search=0.25";
 
@@ -61,7 +61,8 @@ fn e16_an_error_of_time_names_the_limit_of_its_operation() {
         assert_eq!((error.kind, error.op), (FailureKind::TimedOut, op), "{error}");
         assert!(error.message.contains(limit) && error.message.contains(remedy), "{error}");
     }
-    let child = ChildProcess::new(&format!("{} hangs=search", script()), &folder.path().join("log")).unwrap();
+    let command = format!("{} hangs=search", script());
+    let child = ChildProcess::new(&command, &folder.path().join("log"), environment()).unwrap();
     let mut system = WireSystem::new(
         "slow",
         child,

@@ -36,13 +36,24 @@ pub struct RunHeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
     pub machine: Machine,
+    /// Names of the environment variables that memory systems got, outside the identity. Since version 0.3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_env: Vec<String>,
 }
 
 impl RunHeader {
     pub fn new(identity: Identity, shard: Option<Shard>, machine: Machine) -> Self {
         let identity_sha256 = identity.hash();
         let format = FORMAT.to_owned();
-        RunHeader { format, identity_sha256, identity_version: IDENTITY_VERSION, identity, shard, machine }
+        RunHeader {
+            format,
+            identity_sha256,
+            identity_version: IDENTITY_VERSION,
+            identity,
+            shard,
+            machine,
+            memory_env: Vec::new(),
+        }
     }
 }
 

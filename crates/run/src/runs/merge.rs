@@ -277,7 +277,8 @@ fn check_shards(shards: &[RunFolder]) -> anyhow::Result<RunHeader> {
     if let Some(index) = seen.iter().position(|seen| !seen) {
         return Err(wrong(format!("{index}/{count}"), "missing"));
     }
-    Ok(RunHeader::new(first.header.identity.clone(), None, first.header.machine.clone()))
+    let RunHeader { identity, machine, memory_env, .. } = first.header.clone();
+    Ok(RunHeader { memory_env, ..RunHeader::new(identity, None, machine) })
 }
 
 fn check_positions(shards: &[RunFolder]) -> anyhow::Result<Vec<PlannedCase>> {

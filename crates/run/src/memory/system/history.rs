@@ -17,7 +17,7 @@ use super::protocol::{
 };
 use super::proxy::Proxy;
 use super::record::{CaseRecord, FINISH, case_folder, digest, last_save, remove_folder, session_of};
-use super::rows::{EventRow, Provenance, SearchRow};
+use super::rows::{CallRow, EventRow, Provenance, SearchRow};
 use super::sources::Sources;
 use palimpsest_data::case::{Case, Probe, Segment};
 use palimpsest_data::ground::file_stem::file_stem;
@@ -53,7 +53,7 @@ pub struct SystemRun {
     progress: Option<OnProgress>,
     stop: Arc<AtomicBool>,
     /// Serves the calls of the system, and is dropped after it.
-    _proxy: Option<Proxy>,
+    proxy: Option<Proxy>,
 }
 
 struct OpenCase {
@@ -119,7 +119,7 @@ impl SystemRun {
             case: None,
             progress: None,
             stop: Arc::default(),
-            _proxy: None,
+            proxy: None,
         })
     }
 
@@ -127,7 +127,7 @@ impl SystemRun {
     #[must_use]
     pub fn watched(mut self, proxy: Option<Proxy>) -> Self {
         self.driver.operation = proxy.as_ref().map(Proxy::operation).unwrap_or_default();
-        SystemRun { _proxy: proxy, ..self }
+        SystemRun { proxy, ..self }
     }
 
     #[must_use]
@@ -289,7 +289,27 @@ impl SystemRun {
             }
         }
         self.tell(open, at);
+        let failed: BTreeSet<String> = open.record.failed().map(|(at, _)| open.name(at)).collect();
+        let writes =
+            |row: &CallRow| matches!(row.phase.as_str(), "ingest" | FINISH) && !failed.contains(&row.about);
+        if let Some(error) = self.all_calls_failed(open, FINISH, writes)? {
+            // A later process writes the history anew.
+            open.record.keep(0)?;
+            return Err(error.into());
+        }
         Ok(true)
+    }
+
+    /// The error of an operation whose model calls all failed, although the system reports none.
+    fn all_calls_failed(
+        &self,
+        open: &OpenCase,
+        op: &'static str,
+        counts: impl Fn(&CallRow) -> bool,
+    ) -> Result<Option<SystemError>, HistoryError> {
+        let Some(proxy) = &self.proxy else { return Ok(None) };
+        let why = proxy.all_failed(open.record.folder(), counts)?;
+        Ok(why.map(|why| self.driver.error(op, FailureKind::Fatal, why)))
     }
 
     fn tell(&mut self, open: &OpenCase, at: usize) {
@@ -462,6 +482,9 @@ impl SystemRun {
         let (answer, answer_failed) = parted(answer)?;
         let readback = wanted.readback.then(|| self.readback(open, case, probe));
         let (readback, readback_failed) = parted(readback)?;
+        if let Some(error) = self.all_calls_failed(open, "search", |row| row.about == about)? {
+            return Err(error.into());
+        }
         // Detect writes during reading.
         let after = self.fingerprint(open, about)?;
         open.fingerprint.clone_from(&after);

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use super::supervisor::own_command;
 use super::transport::append_to;
 
 #[derive(Debug)]
@@ -20,8 +21,15 @@ struct Running {
     served: Served,
 }
 
-/// Base URL, and the model's name there.
-type Served = (String, String);
+/// A running server, as its clients need it.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// `http://127.0.0.1:41234/v1`
+    pub base: String,
+    /// The model's name there.
+    pub model: String,
+    pub key: String,
+}
 
 impl LocalServer {
     /// `model` is a name, folder or file; `log` receives stderr.
@@ -52,18 +60,24 @@ impl LocalServer {
                 self.log.display()
             )
         };
-        let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+        let mut command =
+            own_command().ok_or_else(|| failed("the command palimpsest is not known here".to_owned()))?;
         let log = append_to(&self.log);
         let log = log.map_err(|e| failed(e.to_string()))?;
-        let mut command = Command::new(program);
         command.args(["serve", &self.model, "--port", "0", "--log", "off", "--while-input"]);
+        // The environment's key is for other servers.
+        let key = format!("{:032x}", rand::random::<u128>());
+        command.env("PALIMPSEST_API_KEY", &key);
+        // Away from the terminal's group: Ctrl-C lets the session under way end, which needs its model.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         // The server exits when its stdin closes, so it ends with this process.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let said = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
         // The server prints its address when ready.
-        match said.map_while(Result::ok).find_map(|line| served(&line)) {
-            Some(served) => Ok(Running { child, served }),
+        match said.map_while(Result::ok).find_map(|line| address(&line)) {
+            Some((base, model)) => Ok(Running { child, served: Served { base, model, key } }),
             None => {
                 let _ = child.kill();
                 let status = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
@@ -73,7 +87,8 @@ impl LocalServer {
     }
 }
 
-fn served(line: &str) -> Option<Served> {
+/// Base URL and model name in the line that the server prints.
+fn address(line: &str) -> Option<(String, String)> {
     let (model, rest) = line.split_once(" is served at ")?;
     let base = rest.split(',').next()?;
     base.ends_with("/v1").then(|| (base.to_owned(), model.to_owned()))
@@ -91,14 +106,14 @@ impl Drop for LocalServer {
 
 #[cfg(test)]
 mod tests {
-    use super::served;
+    use super::address;
 
     #[test]
     fn the_servers_first_line_holds_its_name_and_address() {
         let line =
             "smollm2-135m is served at http://127.0.0.1:41234/v1, 8192 tokens of context, 4 answers at once";
         let expected = ("http://127.0.0.1:41234/v1".to_owned(), "smollm2-135m".to_owned());
-        assert_eq!(served(line), Some(expected));
-        assert_eq!(served("loading"), None);
+        assert_eq!(address(line), Some(expected));
+        assert_eq!(address("loading"), None);
     }
 }

@@ -1,12 +1,14 @@
 //! Memory systems: they ingest a history and are searched for memories, behind one protocol.
 //!
-//! [`protocol`] defines the operations, [`wire`] their messages, [`transport`] how they are sent; CUPMem (STALE paper) is built in.
+//! [`protocol`] defines the operations, [`wire`] their messages, [`transport`] how they are sent; CUPMem (STALE paper) is built in. A
+//! process gets the variables of [`environment`] and ends with this one ([`supervisor`]).
 //! [`history`] drives a system through a run's cases and writes the files of [`rows`], [`case_rows`] reads them; [`sources`] attributes
 //! memories to sessions. Model calls of systems pass through [`proxy`]. [`check`] is the conformance test, on [`scripted_model`].
 
 pub mod case_rows;
 pub mod check;
 mod driver;
+pub mod environment;
 pub mod history;
 pub mod http_server;
 pub mod local_server;
@@ -16,6 +18,7 @@ pub mod record;
 pub mod rows;
 pub mod scripted_model;
 pub mod sources;
+pub mod supervisor;
 pub mod transport;
 pub mod wire;
 
@@ -25,17 +28,18 @@ use serde::{Deserialize, Serialize};
 
 use super::cupmem;
 use crate::chat::endpoint::is_address;
+use environment::Environment;
 use protocol::{HelloRequest, MemorySystem};
 use transport::{Address, ChildProcess};
 use wire::{Patience, WireSystem};
 
-/// Opens a memory system. `command` is `cupmem`, `cupmem:SETTINGS`, `http://...`, or a shell command whose stderr goes to `log`. Nothing
-/// is started yet.
+/// Opens a memory system. `command` is `cupmem`, `cupmem:SETTINGS`, `http://...`, or a shell command that gets `environment` and whose
+/// stderr goes to `log`. Nothing is started yet.
 pub fn open(
     name: &str,
     command: &str,
     hello: HelloRequest,
-    log: &Path,
+    (log, environment): (&Path, &Environment),
     patience: Patience,
 ) -> Result<Box<dyn MemorySystem>, String> {
     if let Some(words) = cupmem::words(command) {
@@ -44,7 +48,7 @@ pub fn open(
     if is_address(command) {
         return Ok(Box::new(WireSystem::new(name, Address::new(command), hello, patience)));
     }
-    let process = ChildProcess::new(command, log)?;
+    let process = ChildProcess::new(command, log, environment.clone())?;
     Ok(Box::new(WireSystem::new(name, process, hello, patience)))
 }
 

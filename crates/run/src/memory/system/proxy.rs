@@ -17,11 +17,11 @@ use serde_json::Value;
 
 use super::driver::{InFlight, Operation};
 use super::http_server::{HttpServer, Request, Response};
-use super::local_server::LocalServer;
+use super::local_server::{LocalServer, Served};
 use super::protocol::ModelAddress;
 use super::record::system_folder;
 use super::rows::CallRow;
-use crate::chat::endpoint::{Endpoint, Keys, Passed, Patience, is_address};
+use crate::chat::endpoint::{Endpoint, Key, Keys, Passed, Patience, is_address};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
@@ -36,8 +36,6 @@ pub enum Upstream {
     Endpoint(Box<Endpoint>),
     Local(Arc<LocalServer>),
 }
-
-type Body<'a> = Option<Cow<'a, [u8]>>;
 
 impl Upstream {
     /// Parses `URL#MODEL`, or a local model's name, folder or file; the local server logs to `log`.
@@ -63,13 +61,13 @@ impl Upstream {
         }
     }
 
-    /// The endpoint, and the body with a local model's name replaced by the server's. The server of a local model gets no key.
+    /// The endpoint, and the body with a local model's name replaced by the server's.
     fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(Endpoint, Body<'a>), String> {
         let server = match self {
             Upstream::Endpoint(endpoint) => return Ok((Endpoint::clone(endpoint), body.map(Cow::Borrowed))),
             Upstream::Local(server) => server,
         };
-        let (base, model) = server.served()?;
+        let Served { base, model, key } = server.served()?;
         let renamed = body.map(|bytes| match serde_json::from_slice::<Value>(bytes) {
             Ok(mut asked) if asked["model"].as_str() == Some(server.model()) => {
                 asked["model"] = model.as_str().into();
@@ -77,7 +75,8 @@ impl Upstream {
             }
             _ => Cow::Borrowed(bytes),
         });
-        let endpoint = Endpoint::new(&format!("{base}#{model}"), None, Patience::default());
+        let endpoint = Key::new("the local server's key", &key)
+            .and_then(|key| Endpoint::new(&format!("{base}#{model}"), Some(key), Patience::default()));
         Ok((endpoint.map_err(|error| error.message)?, renamed))
     }
 
@@ -155,6 +154,33 @@ impl Proxy {
 
     pub fn embedder(&self) -> Option<ModelAddress> {
         self.shared.models.embedder.as_ref().map(|embedder| self.address(embedder))
+    }
+
+    /// Says that all calls to a model failed, of those recorded in `folder` that `counts` selects: what a system made of them is worth
+    /// nothing, even if it reports success.
+    pub(super) fn all_failed(
+        &self,
+        folder: &Path,
+        counts: impl Fn(&CallRow) -> bool,
+    ) -> Result<Option<String>, JsonlError> {
+        if !folder.join(CALLS).exists() {
+            return Ok(None);
+        }
+        let mut log = self.shared.log();
+        let rows = &log.folder(folder)?.calls.rows;
+        for (model, embeds) in [("language model", false), ("embedder", true)] {
+            let calls = rows.iter().filter(|row| row.path.ends_with("/embeddings") == embeds && counts(row));
+            let statuses: Vec<u16> = calls.map(|row| row.status).collect();
+            if let Some(last) = statuses.last()
+                && !statuses.iter().any(|status| (200..300).contains(status))
+            {
+                let (all, folder) = (statuses.len(), folder.display());
+                return Ok(Some(format!(
+                    "all {all} of its calls to the {model} failed, the last with status {last} ({folder}/{CALLS})"
+                )));
+            }
+        }
+        Ok(None)
     }
 
     fn address(&self, upstream: &Upstream) -> ModelAddress {

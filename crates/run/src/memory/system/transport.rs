@@ -1,9 +1,10 @@
 //! Transports of the wire format to a memory system: [`ChildProcess`] or [`Address`].
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::header::CONTENT_TYPE;
 
+use super::environment::Environment;
 use super::protocol::{Failure, FailureKind};
+use super::supervisor::{Supervised, cannot_start};
 use palimpsest_data::ground::folder;
 
 /// Maximum reply size, bytes; dumps of large stores take a few million.
@@ -35,37 +38,39 @@ pub trait Transport: Send {
 }
 
 /// A child process: JSON lines on stdin and stdout, stderr to a file. Reads and writes run on two threads, so that a stuck process cannot
-/// block the caller. Kills the whole process group on hang, stop or drop, so that the adapter's own children end too.
+/// block the caller. Hang, stop, drop and the end of this process end its own children too ([`super::supervisor`]).
 pub struct ChildProcess {
-    program: String,
-    arguments: Vec<String>,
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Environment,
     log: PathBuf,
     running: Option<Running>,
 }
 
 struct Running {
-    child: Child,
+    supervised: Supervised,
     lines: Sender<Vec<u8>>,
     replies: Receiver<Vec<u8>>,
 }
 
 impl ChildProcess {
-    /// Splits `command` like a shell, without expansion. `log` receives stderr.
-    pub fn new(command: &str, log: &Path) -> Result<Self, String> {
+    /// Splits `command` like a shell, without expansion. `log` receives stderr. The process gets `environment` alone.
+    pub fn new(command: &str, log: &Path, environment: Environment) -> Result<Self, String> {
         let words = shlex::split(command);
         let words =
             words.ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?;
-        let mut words = words.into_iter();
+        let mut words = words.into_iter().map(OsString::from);
         let program =
             words.next().ok_or("the command is empty; give the program that is the memory system")?;
-        Ok(ChildProcess { program, arguments: words.collect(), log: log.to_owned(), running: None })
+        let arguments = words.collect();
+        Ok(ChildProcess { program, arguments, environment, log: log.to_owned(), running: None })
     }
 
     fn obituary(&mut self, how: &str) -> String {
         let status = self.running.as_mut().and_then(|running| {
             let start = Instant::now();
             loop {
-                match running.child.try_wait() {
+                match running.supervised.child.try_wait() {
                     Ok(None) if start.elapsed() < EXIT => thread::sleep(Duration::from_millis(5)),
                     Ok(status) => return status,
                     Err(_) => return None,
@@ -104,20 +109,19 @@ impl Transport for ChildProcess {
         let dead = |message: String| Failure { kind: FailureKind::Dead, message };
         let log = append_to(&self.log)
             .map_err(|e| dead(format!("cannot write its log {}: {e}", self.log.display())))?;
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let mut child = command.spawn().map_err(|e| {
-            dead(format!("cannot start `{}`: {e}; is it installed, and the path right?", self.program))
-        })?;
+        let mut supervised = Supervised::spawn(&self.program, &self.arguments, |command| {
+            command.env_clear().envs(self.environment.variables());
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        })
+        .map_err(|e| dead(cannot_start(&self.program, &e)))?;
+        let child = &mut supervised.child;
         let (lines, to_write) = channel();
         let (read, replies) = channel();
         if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
             thread::spawn(move || write_lines(stdin, to_write));
             thread::spawn(move || read_lines(stdout, read));
         }
-        self.running = Some(Running { child, lines, replies });
+        self.running = Some(Running { supervised, lines, replies });
         Ok(())
     }
 
@@ -153,21 +157,7 @@ impl Transport for ChildProcess {
     }
 
     fn stop(&mut self) {
-        let Some(mut running) = self.running.take() else { return };
-        #[cfg(unix)]
-        if let Ok(group) = libc::pid_t::try_from(running.child.id()) {
-            // SAFETY: no memory is shared. The child is not waited for yet, or was found ended just now, so its group is still its own.
-            unsafe { libc::kill(-group, libc::SIGKILL) };
-        }
-        // An error means the process has already exited.
-        let _ = running.child.kill();
-        let _ = running.child.wait();
-    }
-}
-
-impl Drop for ChildProcess {
-    fn drop(&mut self) {
-        self.stop();
+        self.running = None;
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::usage::{WrongValue, positive, wrong};
 use crate::chat::endpoint::{self, Endpoint, Keys};
+use crate::memory::system::environment::{Environment, Variable};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
 use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
@@ -63,6 +64,10 @@ pub struct MemoryArgs {
     /// [default: start=120,session=600,search=60]
     #[arg(long, value_name = "SECONDS", value_parser = Patience::parse, requires = "memory")]
     pub memory_timeout: Option<Patience>,
+    /// An environment variable for the memory systems (repeatable): NAME with the value it has here, or NAME=VALUE. Keys, tokens and most
+    /// others are not passed otherwise (docs/memory.md)
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "memory")]
+    pub memory_env: Vec<Variable>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,6 +166,8 @@ impl MemoryArgs {
 pub struct MemorySystems {
     pub identities: Vec<MemoryIdentity>,
     pub searches: Vec<(SystemRun, Wanted)>,
+    /// Names of the variables that the systems got.
+    pub environment: Vec<String>,
 }
 
 impl MemoryArgs {
@@ -177,6 +184,9 @@ impl MemoryArgs {
             return Ok(started);
         }
         RunStore::check_folder(folder)?;
+        let environment =
+            Environment::with(&self.memory_env).or_else(|why| wrong(format!("--memory-env: {why}")))?;
+        started.environment = environment.names().map(str::to_owned).collect();
         let configs = self.memory.iter().map(|system| self.config(&system.name));
         let configs = configs.collect::<anyhow::Result<Vec<_>>>()?;
         let given = [&self.memory_model, &self.memory_embedder];
@@ -185,7 +195,7 @@ impl MemoryArgs {
         let told = telling();
         for (system, config) in self.memory.iter().zip(configs) {
             let (identity, run, wanted) =
-                self.start_system(seed, system, config, models.clone(), (folder, conditions))?;
+                self.start_system(seed, system, config, models.clone(), (folder, conditions, &environment))?;
             let (name, told) = (identity.name.clone(), told.clone());
             let run = run.stopped_by(Arc::clone(stop)).told(move |progress| told(&name, progress));
             started.identities.push(identity);
@@ -200,7 +210,7 @@ impl MemoryArgs {
         NamedSystem { name, value: command }: &NamedSystem,
         config: Map<String, Value>,
         models: Option<Models>,
-        (out, conditions): (&Path, &[Condition]),
+        (out, conditions, environment): (&Path, &[Condition], &Environment),
     ) -> Result<(MemoryIdentity, SystemRun, Wanted), RunError> {
         let MemoryArgs { memory_model, memory_embedder, memory_decoding, memory_timeout, .. } = self;
         let failed = |error: String| gave_up(&format!("--memory {name}"), error);
@@ -221,8 +231,8 @@ impl MemoryArgs {
             config: config.clone(),
         };
         let patience = memory_timeout.unwrap_or_default();
-        let system =
-            open(name, command, hello, &out.join(folder).join("log.txt"), patience).map_err(failed)?;
+        let log = out.join(folder).join("log.txt");
+        let system = open(name, command, hello, (&log, environment), patience).map_err(failed)?;
         let run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
         let run = run.watched(proxy);
         let wanted = wanted(name, conditions);

@@ -214,7 +214,8 @@ impl RunSpec {
         systems: MemorySystems,
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
-        let header = RunHeader::new(identity, self.shard, machine);
+        let header =
+            RunHeader { memory_env: systems.environment, ..RunHeader::new(identity, self.shard, machine) };
         let mut store = RunStore::open_or_create(begin.folder, &header, plan)?;
         if self.retry_cut {
             store.retry_cut();
