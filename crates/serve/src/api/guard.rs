@@ -1,9 +1,10 @@
-//! Access control: API key, and Host and Origin checks.
+//! Access control: API keys, and Host and Origin checks.
 //!
 //! Web pages can send requests to loopback addresses, and by DNS rebinding even read replies. So the Host header must name this machine,
 //! and an Origin must be this server's own, unless the operator allows others.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::{
@@ -14,10 +15,9 @@ use axum::http::header::{
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use axum::response::IntoResponse;
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
+use super::keys::{Key, Keys};
 
 /// An origin as browsers send it, such as `http://localhost:3000`.
 pub fn allowed_origin(text: &str) -> Result<String, String> {
@@ -46,34 +46,19 @@ pub fn allowed_host(text: &str) -> Result<String, String> {
     }
 }
 
+#[derive(Debug)]
 pub struct Guard {
-    /// Digest, so that comparison takes equal time for every length.
-    key: Option<[u8; 32]>,
+    keys: Keys,
     loopback: bool,
     origins: Vec<String>,
     hosts: Vec<String>,
 }
 
-impl std::fmt::Debug for Guard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard").field("key", &self.key.is_some()).field("loopback", &self.loopback).finish()
-    }
-}
-
-fn digest(key: &str) -> [u8; 32] {
-    Sha256::digest(key.as_bytes()).into()
-}
-
 impl Guard {
     /// `None` if `address` is reachable from other machines and there is no key.
-    pub fn new(
-        address: SocketAddr,
-        key: Option<&str>,
-        origins: Vec<String>,
-        hosts: Vec<String>,
-    ) -> Option<Self> {
+    pub fn new(address: SocketAddr, keys: Keys, origins: Vec<String>, hosts: Vec<String>) -> Option<Self> {
         let loopback = address.ip().is_loopback();
-        (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback, origins, hosts })
+        (loopback || !keys.is_empty()).then_some(Guard { keys, loopback, origins, hosts })
     }
 
     pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
@@ -115,11 +100,11 @@ impl Guard {
     }
 
     pub fn needs_key(&self) -> bool {
-        self.key.is_some()
+        !self.keys.is_empty()
     }
 
-    /// Refuses with 401 or 403; `open` paths need no key.
-    pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<(), ApiError> {
+    /// The key that was sent, if one is needed. Refuses with 401 or 403; `open` paths need no key.
+    pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<Option<Arc<Key>>, ApiError> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}"));
         self.check_host(headers)?;
         let host = text(HOST).unwrap_or_default();
@@ -133,14 +118,16 @@ impl Guard {
             let message = "the request comes from a web page of another origin, which this server's operator has not allowed";
             return Err(ApiError::new(StatusCode::FORBIDDEN, Some("origin_not_allowed"), message));
         }
-        let Some(key) = self.key.filter(|_| !open) else { return Ok(()) };
+        if open || self.keys.is_empty() {
+            return Ok(None);
+        }
         let sent = text(AUTHORIZATION).and_then(|value| {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
-        let message = match sent {
-            Some(sent) if bool::from(digest(sent).ct_eq(&key)) => return Ok(()),
-            Some(_) => "the key is not this server's; send the one that it was started with",
+        let message = match sent.map(|sent| self.keys.find(sent)) {
+            Some(Some(key)) => return Ok(Some(Arc::clone(key))),
+            Some(None) => "the key is not this server's; send one that it was started with",
             None => "this server needs a key; send it as `Authorization: Bearer KEY`",
         };
         Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message))
