@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::{WrongValue, interrupt, wrong};
+use super::{WrongValue, interrupt, other_users, wrong};
 use crate::api::keys::can_be_sent;
 use crate::api::{
     DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, Keys, LogFormat, ServeError, ServeOptions, Server,
@@ -183,6 +183,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).with_context(|| {
         format!("cannot listen at {address}; is something else there? Give another --port")
     })?;
+    if keys.is_empty()
+        && let Some(others) = other_users::found()
+    {
+        note(format_args!(
+            "note: {others} can use this machine, and with it this server, which asks for no key: send requests, read /metrics, and find out by \
+             `cached_tokens` whether a text was sent before. --api-key-file or --keys lets in those who have a key, --socket those who \
+             can open the file"
+        ));
+    }
     if args.while_input {
         end_with_input()?;
     }
