@@ -11,6 +11,7 @@ mod ends;
 mod fields;
 mod formats;
 mod interventions;
+mod keys;
 mod load;
 mod measures;
 mod memory;
@@ -33,7 +34,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use candle_core::DType;
-use palimpsest::api::{ServeError, ServeOptions, Server};
+use palimpsest::api::{Keys, ServeError, ServeOptions, Server};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use palimpsest_core::model::ModelFiles;
 use serde_json::{Value, json};
@@ -74,6 +75,9 @@ pub struct Setting {
     pub context: usize,
     pub queue: usize,
     pub key: Option<&'static str>,
+    /// Text of a keys file; `key` if empty.
+    pub keys: &'static str,
+    pub share_prefixes: bool,
     pub thinking: ThinkingOptions,
     pub retrieval: Option<Vec<(usize, usize)>>,
     pub keep_alive: Duration,
@@ -89,6 +93,8 @@ impl Default for Setting {
             context: 2048,
             queue: 8,
             key: None,
+            keys: "",
+            share_prefixes: false,
             thinking: ThinkingOptions::default(),
             keep_alive: Duration::from_secs(5),
             max_answer: 4096,
@@ -105,11 +111,16 @@ pub fn try_serve(
     setting: Setting,
     at: &str,
 ) -> Result<(Server, palimpsest_core::engine::thread::EngineLoop), ServeError> {
-    let Setting { context, queue, key, thinking, keep_alive, max_answer, origins, hosts, retrieval, formats } =
-        setting;
+    let Setting {
+        context, queue, thinking, keep_alive, max_answer, origins, hosts, retrieval, formats, ..
+    } = setting;
     let model = open_in(path, context, thinking, formats);
     let options = ServeOptions {
-        key: key.map(str::to_owned),
+        keys: match setting.keys {
+            "" => setting.key.map_or_else(Keys::default, Keys::one),
+            text => Keys::parse(text).unwrap(),
+        },
+        share_prefixes: setting.share_prefixes,
         queue,
         max_thinking: thinking.max,
         keep_alive,

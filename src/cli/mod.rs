@@ -32,6 +32,8 @@ mod memory;
 mod memory_check;
 mod merge;
 mod model;
+#[cfg(feature = "serve")]
+mod other_users;
 mod output;
 pub mod process;
 #[cfg(all(feature = "figures", feature = "serve"))]

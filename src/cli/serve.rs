@@ -1,15 +1,18 @@
 //! `palimpsest serve`: a local model behind OpenAI's API.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
+#[cfg(unix)]
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::{WrongValue, interrupt, wrong};
+use super::{WrongValue, interrupt, other_users, wrong};
+use crate::api::keys::can_be_sent;
 use crate::api::{
-    DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeError, ServeOptions, Server,
+    DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, Keys, LogFormat, ServeError, ServeOptions, Server,
     allowed_host, allowed_origin,
 };
 use crate::ground::text_file;
@@ -57,6 +60,13 @@ pub struct Args {
     /// File with the key that clients must send; PALIMPSEST_API_KEY holds the key itself
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     api_key_file: Option<PathBuf>,
+    /// TOML file of several keys, each a table [[key]] with name, key or sha256, and if wanted places (most requests at once) and rate (most a
+    /// minute)
+    #[arg(long, value_name = "FILE", conflicts_with = "api_key_file", help_heading = "Server")]
+    keys: Option<PathBuf>,
+    /// Let clients with different keys reuse each other's cached prompts; each can then find out the texts of the others' prompts
+    #[arg(long, help_heading = "Server")]
+    share_prefixes: bool,
     /// Most tokens of prompt and answer together [default: the model's context length, at most 8192]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     context: Option<usize>,
@@ -165,13 +175,22 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             "--stop '' beside other texts: an empty text alone means that none ends an answer; drop one or the other",
         );
     }
-    let key = key(args.api_key_file.as_deref())?;
+    let keys = keys(&args)?;
     let address = SocketAddr::new(args.host, args.port);
+    if keys.is_empty() && !address.ip().is_loopback() {
+        return wrong(ServeError::NeedsKey { address }.to_string());
+    }
     let listener = TcpListener::bind(address).with_context(|| {
         format!("cannot listen at {address}; is something else there? Give another --port")
     })?;
-    if key.is_none() && !address.ip().is_loopback() {
-        return wrong(ServeError::NeedsKey { address }.to_string());
+    if keys.is_empty()
+        && let Some(others) = other_users::found()
+    {
+        note(format_args!(
+            "note: {others} can use this machine, and with it this server, which asks for no key: send requests, read /metrics, and find out by \
+             `cached_tokens` whether a text was sent before. --api-key-file or --keys lets in those who have a key, --socket those who \
+             can open the file"
+        ));
     }
     if args.while_input {
         end_with_input()?;
@@ -209,7 +228,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         given => Some(given.iter().filter(|stop| !stop.is_empty()).cloned().collect()),
     };
     let options = ServeOptions {
-        key,
+        keys,
+        share_prefixes: args.share_prefixes,
         queue: args.queue,
         max_thinking: args.max_thinking,
         max_answer: args.max_answer,
@@ -296,10 +316,41 @@ fn seconds(text: &str) -> Result<f64, WrongValue> {
     seconds.ok_or_else(|| WrongValue("not a number of seconds; give 0 or more".to_owned()))
 }
 
-fn key(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+/// Keys of `--keys`, `--api-key-file` or the environment; none if there are none.
+fn keys(args: &Args) -> anyhow::Result<Keys> {
+    let of_variable = std::env::var(KEY_VARIABLE).unwrap_or_default();
+    let file = args.keys.as_deref().or(args.api_key_file.as_deref());
+    let keys = match &args.keys {
+        Some(_) if !of_variable.trim().is_empty() => {
+            return wrong(format!(
+                "--keys and {KEY_VARIABLE} both give keys; leave one out, or add that key to the file"
+            ));
+        }
+        Some(path) => Keys::read(path)?,
+        None => {
+            key(args.api_key_file.as_deref(), of_variable)?.map_or_else(Keys::default, |key| Keys::one(&key))
+        }
+    };
+    file.into_iter().for_each(note_readers);
+    Ok(keys)
+}
+
+/// Notes that others can read a file of keys.
+fn note_readers(path: &Path) {
+    #[cfg(unix)]
+    if let Ok(file) = path.metadata()
+        && file.is_file()
+        && file.permissions().mode() & 0o044 != 0
+    {
+        let path = path.display();
+        note(format_args!("note: others than its owner can read the keys in {path}; chmod 600 {path}"));
+    }
+}
+
+fn key(file: Option<&Path>, of_variable: String) -> anyhow::Result<Option<String>> {
     let text = match file {
         Some(path) => text_file::read(path).with_context(|| format!("the key's file {}", path.display()))?,
-        None => std::env::var(KEY_VARIABLE).unwrap_or_default(),
+        None => of_variable,
     };
     let key = text.trim();
     if key.is_empty() {
@@ -307,7 +358,7 @@ fn key(file: Option<&Path>) -> anyhow::Result<Option<String>> {
         return Ok(None);
     }
     ensure!(
-        key.chars().all(|c| c.is_ascii_graphic()),
+        can_be_sent(key),
         "the key holds white space or characters that no HTTP header can carry; take letters, digits and signs"
     );
     Ok(Some(key.to_owned()))

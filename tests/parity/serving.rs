@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::{Caller, EngineThread, Limits};
+use palimpsest_core::engine::thread::{Caller, EngineLoop, EngineThread, Limits, Scope};
 use palimpsest_core::engine::{
     Branch, EngineError, Event, Measured, Next, Observe, Request, RequestError, Reuse, Rows, Sampling, Sink,
     Task,
@@ -160,6 +160,51 @@ fn what_waiting_prompts_share_is_read_once() {
     let load = thread.load();
     assert!((1012..1012 + 6 * 14).contains(&(load.read as usize)), "{load:?}");
     assert_eq!(load.found + load.read, 6 * 1012);
+}
+
+#[test]
+fn prompts_of_different_scopes_share_nothing_while_they_wait_or_later() {
+    for name in [TINY[0], "qwen35-text-tiny"] {
+        let engine = engine(&path(name), 256);
+        let cache = engine.decoder().cache(CONTEXT).unwrap();
+        let (thread, mut work) = EngineThread::here(engine, cache, many());
+        let history = text(0, 600);
+        let asked = |nth: usize| plain(joined(&[history.clone(), text(20 + nth, 12)]));
+        let expected: Vec<_> = (0..2).map(|nth| alone(name, &asked(nth))).collect();
+        let (told, heard) = mpsc::channel();
+        // Each scope asks twice at once; then again.
+        let ask = |scope: u8, nth: usize| {
+            let told = told.clone();
+            let sink: Sink = Box::new(move |event| {
+                match event {
+                    Event::Done(measured) => told.send((scope, nth, measured)).unwrap(),
+                    Event::Failed(error) => panic!("{error}"),
+                    _ => {}
+                }
+                Next::Go
+            });
+            let caller = Caller::within(Scope([scope; 32]));
+            thread.submit_of(caller, asked(nth).request(), vec![sink]);
+        };
+        let answers = |work: &mut EngineLoop| {
+            while work.turn() {}
+            let mut reused = [0, 0];
+            for (scope, nth, measured) in heard.try_iter() {
+                assert_eq!(measured.generated.tokens, expected[nth].1, "{name}");
+                reused[usize::from(scope)] += measured.reused;
+            }
+            reused
+        };
+        [(0, 0), (1, 0), (0, 1), (1, 1)].into_iter().for_each(|(scope, nth)| ask(scope, nth));
+        let [first, second] = answers(&mut work);
+        // The history is read once in each scope.
+        assert_eq!(first, second, "{name}");
+        assert!((400..612).contains(&first), "{name}: {first}");
+        assert_eq!(thread.load().read as usize, 4 * 612 - first - second, "{name}");
+        ask(1, 0);
+        let [none, again] = answers(&mut work);
+        assert!(none == 0 && again > 400, "{name}: {again}");
+    }
 }
 
 #[test]

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::{Served, Setting, fixture, joined, serve, serve_path, user};
 
 /// The program with flags.
-struct Program {
+pub struct Program {
     child: Child,
-    url: String,
+    pub url: String,
 }
 
 impl Program {
-    fn start(flags: &[&str]) -> Self {
+    pub fn start(flags: &[&str]) -> Self {
         Self::of(&fixture("llama-tiny"), flags)
     }
 
@@ -33,7 +33,7 @@ impl Program {
     }
 
     /// Stops it and returns its stderr.
-    fn end(mut self) -> String {
+    pub fn end(mut self) -> String {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
         let mut told = String::new();

@@ -113,12 +113,14 @@ impl<S: Shape> Run<S> {
         begun: Instant,
         line: Arc<Line>,
     ) -> Self {
+        let key = line.record.key.as_deref();
+        let scope = app.scope(key, job.common.cache_salt.as_deref());
         Run {
             app,
             job,
             id: identifier(S::ID),
             created: jiff::Timestamp::now().as_second(),
-            caller: Caller::new(),
+            caller: Caller::within(scope),
             choice: 0,
             unopened: 0,
             under_way: VecDeque::new(),
@@ -207,7 +209,7 @@ impl<S: Shape> Run<S> {
         let mut attention = None;
         if let Some(asked) = shape.asked(choice) {
             asked.hear(&finished.piece, false);
-            asked.settle(&self.app, &finished.measured).await?;
+            asked.settle(&self.app, self.caller.scope(), &finished.measured).await?;
             attention = Some(asked.reply(&finished.measured, whole.is_none())?);
         }
         let entry = match whole {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -12,6 +12,7 @@ use super::embedder::ServedEmbedder;
 use super::engine::ServedEngine;
 use super::error::ApiError;
 use super::guard::Guard;
+use super::keys::{self, Exceeded, Key, Keys};
 use super::log::LogFormat;
 use super::memory::Memory;
 use super::metrics::{Metrics, Resident};
@@ -19,6 +20,7 @@ use super::model::ServedModel;
 use super::score::NeutralCache;
 use palimpsest_core::engine::Engine;
 use palimpsest_core::engine::memory_plan::resident_bytes;
+use palimpsest_core::engine::thread::Scope;
 
 /// Default limit of running and waiting completions.
 pub const DEFAULT_QUEUE: usize = 64;
@@ -28,7 +30,10 @@ pub const DEFAULT_MAX_ANSWER: usize = 4096;
 
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    pub key: Option<String>,
+    /// Clients need one of them, if there are any.
+    pub keys: Keys,
+    /// Clients with different keys reuse each other's cached prompts.
+    pub share_prefixes: bool,
     pub queue: usize,
     pub max_thinking: usize,
     /// Retrieval heads as (decoder layer, head), if known.
@@ -49,7 +54,8 @@ pub struct ServeOptions {
 impl Default for ServeOptions {
     fn default() -> Self {
         ServeOptions {
-            key: None,
+            keys: Keys::default(),
+            share_prefixes: false,
             queue: DEFAULT_QUEUE,
             max_thinking: palimpsest_core::engine::DEFAULT_MAX_THINKING,
             retrieval: None,
@@ -92,10 +98,39 @@ impl App {
             let most = self.options.queue;
             let message =
                 format!("{most} requests are being served or wait, which is all that fit; try again later");
-            let mean = self.metrics.with(|counts| counts.whole.mean()).unwrap_or(1.0);
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), message);
-            error.retry_after(mean.ceil().clamp(1.0, 60.0) as u64)
+            error.retry_after(self.mean_seconds())
         })
+    }
+
+    /// Counts a request of a key, and reserves its place if its places are limited. 429 beyond its limits.
+    pub fn admit_key(&self, key: &Key) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+        key.admit(Instant::now()).map_err(|exceeded| {
+            let (code, wait, message) = match exceeded {
+                Exceeded::Places { most } => {
+                    let message = format!(
+                        "{most} requests with this key are under way, which is all that it may have; try again when one has ended"
+                    );
+                    ("places_full", self.mean_seconds(), message)
+                }
+                Exceeded::Rate { most, wait } => {
+                    let message = format!("this key may send {most} requests a minute; try again in {wait} s");
+                    ("rate_limited", wait, message)
+                }
+            };
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some(code), message).retry_after(wait)
+        })
+    }
+
+    /// Mean seconds of an answer, 1 to 60.
+    fn mean_seconds(&self) -> u64 {
+        let mean = self.metrics.with(|counts| counts.whole.mean()).unwrap_or(1.0);
+        mean.ceil().clamp(1.0, 60.0) as u64
+    }
+
+    /// Scope in which a request reuses cached prompts.
+    pub fn scope(&self, key: Option<&Key>, salt: Option<&str>) -> Scope {
+        keys::scope(key.filter(|_| !self.options.share_prefixes), salt)
     }
 
     /// Running and waiting completions.

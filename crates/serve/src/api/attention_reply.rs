@@ -22,6 +22,7 @@ use super::writer::Piece;
 use palimpsest_core::attention::{
     Attributions, EachMasses, LargestKeys, LayerHoles, Masses, NO_KEY, Values, tensors_file, uniform_share,
 };
+use palimpsest_core::engine::thread::Scope;
 use palimpsest_core::engine::{Measured, Rows};
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
@@ -101,13 +102,14 @@ impl Asked {
     }
 
     /// Awaits the neutral request of a score and the effects on the answer, if requested.
-    pub async fn settle(&mut self, app: &App, measured: &Measured) -> Result<(), ApiError> {
+    pub async fn settle(&mut self, app: &App, scope: Scope, measured: &Measured) -> Result<(), ApiError> {
         if let Some(scoring) = &mut self.scoring {
-            scoring.settle(&app.neutral, &app.engine).await?;
+            scoring.settle(&app.neutral, &app.engine, scope).await?;
         }
         if let Some(causes) = &mut self.causes {
             let kinds = app.model.spec.layer_kinds();
-            causes.settle(&app.engine, &kinds, &self.prompt.tokens, &measured.generated).await?;
+            let engine = (&app.engine, scope);
+            causes.settle(engine, &kinds, &self.prompt.tokens, &measured.generated).await?;
         }
         if self.attention.tokens {
             self.texts =

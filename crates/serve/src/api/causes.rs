@@ -14,6 +14,7 @@ use super::error::{ApiError, ensure};
 use super::prompt::TokenPrompt;
 use palimpsest_core::ablate::{Position, collect, forcing, hide, lost};
 use palimpsest_core::attention::{LayerHoles, LayerKind};
+use palimpsest_core::engine::thread::Scope;
 use palimpsest_core::engine::{Event, Generated, Request, Reuse};
 use palimpsest_core::span::Span;
 use palimpsest_data::statistics::control::{are_apart, control_of, stretches_of_prompt};
@@ -98,7 +99,7 @@ impl Causes {
     /// Scores the answer to the prompt of `tokens` in every reading.
     pub async fn settle(
         &mut self,
-        engine: &ServedEngine,
+        (engine, scope): (&ServedEngine, Scope),
         kinds: &[LayerKind],
         tokens: &[u32],
         generated: &Generated,
@@ -127,7 +128,7 @@ impl Causes {
                 _ => None,
             }
         };
-        self.readings = engine.results(request, reading).await?;
+        self.readings = engine.results(scope, request, reading).await?;
         for reading in &mut self.readings {
             reading.drain(..generated.thought.min(reading.len()));
         }

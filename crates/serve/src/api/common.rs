@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::app::App;
 use super::attention_request::{AttentionRequest, drop_flags};
 use super::error::{ApiError, ensure};
-use super::json::{count, found, read_part, real, wrong};
+use super::json::{count, found, read_part, real, text, wrong};
 use palimpsest_core::engine::{Generate, Sampling, TokenRules};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -42,6 +42,9 @@ pub struct Common {
     top_k: Option<usize>,
     #[serde(default, deserialize_with = "real::<0, 100, _, _>")]
     min_p: f64,
+    /// Prompts with another salt, or none, are not reused.
+    #[serde(default, deserialize_with = "salt")]
+    pub cache_salt: Option<String>,
     palimpsest: Option<AttentionRequest>,
     #[serde(skip)]
     pub rules: TokenRules,
@@ -87,6 +90,10 @@ fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
         None => return Ok(texts.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
     };
     Err(D::Error::custom(reason))
+}
+
+fn salt<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    text(from, "a string of 1 to 256 bytes", |salt| (1..=256).contains(&salt.len()))
 }
 
 fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {

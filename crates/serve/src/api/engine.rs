@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
 use super::error::ApiError;
-use palimpsest_core::engine::thread::{Caller, EngineThread};
+use palimpsest_core::engine::thread::{Caller, EngineThread, Scope};
 use palimpsest_core::engine::{Event, Next, Request, Sink};
 
 #[derive(Debug)]
@@ -31,7 +31,12 @@ impl ServedEngine {
     }
 
     /// Results of a request's tasks, in order, each made of its events by `hear`. Dropping the future cancels the request.
-    pub async fn results<T, H>(&self, request: Request, hear: impl Fn() -> H) -> Result<Vec<T>, ApiError>
+    pub async fn results<T, H>(
+        &self,
+        scope: Scope,
+        request: Request,
+        hear: impl Fn() -> H,
+    ) -> Result<Vec<T>, ApiError>
     where
         T: Send + 'static,
         H: FnMut(Event) -> Option<Result<T, ApiError>> + Send + 'static,
@@ -52,7 +57,7 @@ impl ServedEngine {
                 Next::Cancel
             })
         };
-        self.thread.submit_of(Caller::new(), request, (0..count).map(sink).collect());
+        self.thread.submit_of(Caller::within(scope), request, (0..count).map(sink).collect());
         drop(told);
         let mut results = BTreeMap::new();
         while results.len() < count {

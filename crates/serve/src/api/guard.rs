@@ -1,9 +1,10 @@
-//! Access control: API key, and Host and Origin checks.
+//! Access control: API keys, and Host and Origin checks.
 //!
 //! Web pages can send requests to loopback addresses, and by DNS rebinding even read replies. So the Host header must name this machine,
 //! and an Origin must be this server's own, unless the operator allows others.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::{
@@ -18,6 +19,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
+use super::keys::{Key, Keys};
 
 /// An origin as browsers send it, such as `http://localhost:3000`.
 pub fn allowed_origin(text: &str) -> Result<String, String> {
@@ -48,7 +50,7 @@ pub fn allowed_host(text: &str) -> Result<String, String> {
 
 /// Digest of a key or token, so that comparison takes equal time for every length.
 #[derive(Clone, Copy)]
-pub struct Secret([u8; 32]);
+pub struct Secret(pub(super) [u8; 32]);
 
 impl Secret {
     pub fn of(text: &str) -> Self {
@@ -56,7 +58,12 @@ impl Secret {
     }
 
     pub fn is(&self, sent: &str) -> bool {
-        bool::from(Secret::of(sent).0.ct_eq(&self.0))
+        self.equals(&Secret::of(sent))
+    }
+
+    /// Takes equal time whatever differs.
+    pub fn equals(&self, other: &Secret) -> bool {
+        bool::from(self.0.ct_eq(&other.0))
     }
 }
 
@@ -66,29 +73,19 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
+#[derive(Debug)]
 pub struct Guard {
-    key: Option<Secret>,
+    keys: Keys,
     loopback: bool,
     origins: Vec<String>,
     hosts: Vec<String>,
 }
 
-impl std::fmt::Debug for Guard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard").field("key", &self.key.is_some()).field("loopback", &self.loopback).finish()
-    }
-}
-
 impl Guard {
     /// `None` if `address` is reachable from other machines and there is no key.
-    pub fn new(
-        address: SocketAddr,
-        key: Option<&str>,
-        origins: Vec<String>,
-        hosts: Vec<String>,
-    ) -> Option<Self> {
+    pub fn new(address: SocketAddr, keys: Keys, origins: Vec<String>, hosts: Vec<String>) -> Option<Self> {
         let loopback = address.ip().is_loopback();
-        (loopback || key.is_some()).then(|| Guard { key: key.map(Secret::of), loopback, origins, hosts })
+        (loopback || !keys.is_empty()).then_some(Guard { keys, loopback, origins, hosts })
     }
 
     pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
@@ -130,11 +127,11 @@ impl Guard {
     }
 
     pub fn needs_key(&self) -> bool {
-        self.key.is_some()
+        !self.keys.is_empty()
     }
 
-    /// Refuses with 401 or 403; `open` paths need no key.
-    pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<(), ApiError> {
+    /// The key that was sent, if one is needed. Refuses with 401 or 403; `open` paths need no key.
+    pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<Option<Arc<Key>>, ApiError> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}"));
         self.check_host(headers)?;
         let host = text(HOST).unwrap_or_default();
@@ -148,10 +145,12 @@ impl Guard {
             let message = "the request comes from a web page of another origin, which this server's operator has not allowed";
             return Err(ApiError::new(StatusCode::FORBIDDEN, Some("origin_not_allowed"), message));
         }
-        let Some(key) = self.key.filter(|_| !open) else { return Ok(()) };
-        let message = match bearer(headers) {
-            Some(sent) if key.is(sent) => return Ok(()),
-            Some(_) => "the key is not this server's; send the one that it was started with",
+        if open || self.keys.is_empty() {
+            return Ok(None);
+        }
+        let message = match bearer(headers).map(|sent| self.keys.find(sent)) {
+            Some(Some(key)) => return Ok(Some(Arc::clone(key))),
+            Some(None) => "the key is not this server's; send one that it was started with",
             None => "this server needs a key; send it as `Authorization: Bearer KEY`",
         };
         Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message))

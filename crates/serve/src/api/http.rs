@@ -20,7 +20,8 @@ use super::app::App;
 use super::body::receive;
 use super::error::{ApiError, ErrorCode};
 use super::guard::Guard;
-use super::log::{Line, REQUEST_ID};
+use super::listen::Connection;
+use super::log::{Client, Line, REQUEST_ID};
 use super::off_thread::{off_thread, panicked};
 use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
@@ -63,15 +64,12 @@ fn known(path: &str) -> &'static str {
 /// Middleware: access check, panic handling, request id, metrics, log.
 async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
-    let line = Arc::new(Line::new(app.options.log, app.options.slow, &app.metrics, request.headers(), path));
     let origin = app.guard.allowed_origin(request.headers());
-    let open = ["/", "/health"].contains(&path);
-    let refused = app.guard.preflight(&request);
-    let refused =
-        refused.or_else(|| app.guard.check(request.headers(), open).err().map(IntoResponse::into_response));
-    let mut reply = match refused {
-        Some(reply) => reply,
-        None => {
+    let (client, admitted) = admitted(&app, &request, path);
+    let line = Arc::new(Line::new(&app, client, request.headers(), path));
+    let mut reply = match admitted {
+        Err(reply) => reply,
+        Ok(()) => {
             request.extensions_mut().insert(Arc::clone(&line));
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
             served.unwrap_or_else(|_| panicked().into_response())
@@ -80,7 +78,12 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let code = reply.extensions().get().and_then(|ErrorCode(code)| *code);
     line.record.reply(reply.status(), code);
     let counted = (path, reply.status().as_u16());
-    app.metrics.with(|counts| *counts.requests.entry(counted).or_default() += 1);
+    app.metrics.with(|counts| {
+        *counts.requests.entry(counted).or_default() += 1;
+        if let Some(key) = &line.record.key {
+            *counts.by_key.entry(key.name.clone()).or_default() += 1;
+        }
+    });
     if let Ok(id) = HeaderValue::from_str(&line.record.id) {
         reply.headers_mut().insert(REQUEST_ID, id);
     }
@@ -88,6 +91,26 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
         Guard::share(origin, &mut reply);
     }
     reply
+}
+
+/// The client, and the reply to a request that goes no further: a preflight, or one that is refused. Requests with work for the server count
+/// for the limits of their key.
+fn admitted(app: &App, request: &Request, path: &str) -> (Client, Result<(), Response<Body>>) {
+    let peer = request.extensions().get::<Arc<Connection>>().map(|connection| connection.peer.to_string());
+    let mut client = Client { peer, ..Client::default() };
+    if let Some(reply) = app.guard.preflight(request) {
+        return (client, Err(reply));
+    }
+    let mut admit = || {
+        let open = ["/", "/health"].contains(&path);
+        client.key = app.guard.check(request.headers(), open)?;
+        if let Some(key) = client.key.as_deref().filter(|_| POSTED.contains(&path)) {
+            client.place = app.admit_key(key)?;
+        }
+        Ok(())
+    };
+    let admitted = admit();
+    (client, admitted.map_err(|error: ApiError| error.into_response()))
 }
 
 fn json_reply(body: &Value) -> Response<Body> {

@@ -1,11 +1,13 @@
 //! Connection handling: limits on number, idle time and unread output, so that stalled clients do not hold memory.
 
+use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -27,6 +29,21 @@ const NO_CONNECTION: Duration = Duration::from_millis(100);
 
 /// Interval between looks for a stop.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// The connection of a request, in its extensions.
+#[derive(Debug)]
+pub struct Connection {
+    pub peer: Peer,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(SocketAddr);
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Serves on a runtime of its own until `stop` is set, then until requests have ended or `ending` has.
 pub fn run(
@@ -65,13 +82,14 @@ async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output =
         loop {
             // The semaphore is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, peer)) = listener.accept().await else {
                 tokio::time::sleep(NO_CONNECTION).await;
                 continue;
             };
             // Streamed tokens are small and latency matters.
             let _ = stream.set_nodelay(true);
-            let (router, mut told) = (router.clone(), told.clone());
+            let connection = Arc::new(Connection { peer: Peer(peer) });
+            let (router, mut told) = (router.clone().layer(Extension(connection)), told.clone());
             tokio::spawn(async move {
                 let mut stream = TimeoutStream::new(stream);
                 stream.set_write_timeout(Some(READING_TIMEOUT));

@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::app::{App, ServeOptions};
 use super::error::ApiError;
+use super::keys::Key;
 use super::metrics::Metrics;
 use palimpsest_run::progress::note;
 
@@ -33,6 +36,9 @@ pub enum LogFormat {
 pub struct Record {
     pub id: String,
     path: &'static str,
+    /// The client's key, if the server has keys.
+    pub key: Option<Arc<Key>>,
+    peer: Option<String>,
     begun: Instant,
     metrics: Arc<Metrics>,
     noted: Mutex<Noted>,
@@ -111,26 +117,31 @@ pub struct Line {
     pub record: Arc<Record>,
     format: LogFormat,
     slow: Duration,
+    /// Reserved by the request's key, if its places are limited.
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+/// Who sent a request, and the place that its key has for it.
+#[derive(Debug, Default)]
+pub struct Client {
+    pub key: Option<Arc<Key>>,
+    pub peer: Option<String>,
+    pub place: Option<OwnedSemaphorePermit>,
 }
 
 impl Line {
-    /// Requests of at least `slow` are marked.
-    pub fn new(
-        format: LogFormat,
-        slow: Duration,
-        metrics: &Arc<Metrics>,
-        headers: &HeaderMap,
-        path: &'static str,
-    ) -> Self {
-        let (id, metrics) = (request_id(headers), Arc::clone(metrics));
-        let record = Record { id, path, begun: Instant::now(), metrics, noted: Mutex::default() };
-        Line { record: Arc::new(record), format, slow }
+    pub fn new(app: &App, client: Client, headers: &HeaderMap, path: &'static str) -> Self {
+        let ServeOptions { log: format, slow, .. } = app.options;
+        let Client { key, peer, place } = client;
+        let (id, metrics) = (request_id(headers), Arc::clone(&app.metrics));
+        let record = Record { id, path, key, peer, begun: Instant::now(), metrics, noted: Mutex::default() };
+        Line { record: Arc::new(record), format, slow, _place: place }
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let Record { id, path, begun, metrics, .. } = &*self.record;
+        let Record { id, path, key, peer, begun, metrics, .. } = &*self.record;
         let took = begun.elapsed();
         let noted = self.record.noted();
         let outcome = noted.outcome.as_deref().unwrap_or("cancelled");
@@ -142,25 +153,24 @@ impl Drop for Line {
         let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let seconds = |time: Duration| (time.as_secs_f64() * 1e4).round() / 1e4;
         let (queue, first) = (noted.queue.map(seconds), noted.first.map(seconds));
+        let key = key.as_ref().map(|key| key.name.as_str());
         let Noted { model, prompt, cached, generated, status, .. } = &*noted;
         match self.format {
             LogFormat::Off => {}
             LogFormat::Json => note(json!({
-                "time": time, "id": id, "path": path, "model": model, "prompt_tokens": prompt, "cached_tokens": cached,
+                "time": time, "id": id, "path": path, "key": key, "peer": peer, "model": model, "prompt_tokens": prompt, "cached_tokens": cached,
                 "generated_tokens": generated, "queue_seconds": queue, "first_token_seconds": first,
                 "seconds": seconds(took), "status": status, "outcome": outcome, "slow": slow
             })),
             LogFormat::Text => {
                 let mut line = format!("{time} {id} {path} {outcome}");
                 if let Some(model) = model {
-                    // Model names may contain white space.
-                    let model = match model.contains(char::is_whitespace) {
-                        true => Value::from(&**model).to_string(),
-                        false => model.clone(),
-                    };
+                    let model = one_word(model);
                     let _ =
                         write!(line, " model={model} prompt={prompt} cached={cached} generated={generated}");
                 }
+                let peer = peer.as_deref().map_or_else(|| "-".to_owned(), one_word);
+                let _ = write!(line, " key={} peer={peer}", key.unwrap_or("-"));
                 for (name, time) in [("queue", queue), ("first", first), ("seconds", Some(seconds(took)))] {
                     let _ = time.map(|time| write!(line, " {name}={time:.4}"));
                 }
@@ -170,6 +180,14 @@ impl Drop for Line {
                 note(line);
             }
         }
+    }
+}
+
+/// In quotes if there is white space.
+fn one_word(text: &str) -> String {
+    match text.contains(char::is_whitespace) {
+        true => Value::from(text).to_string(),
+        false => text.to_owned(),
     }
 }
 

@@ -29,6 +29,7 @@ pub struct Metrics(Mutex<Counts>);
 #[derive(Debug, Default)]
 pub struct Counts {
     pub requests: BTreeMap<(&'static str, u16), u64>,
+    pub by_key: BTreeMap<String, u64>,
     pub cancelled: u64,
     pub slow: u64,
     pub generated: u64,
@@ -91,6 +92,13 @@ impl Metrics {
             let name = begin(&mut text, "counter", "requests_total", "Requests answered.");
             for ((path, status), count) in &counts.requests {
                 let _ = writeln!(text, "{name}{{path=\"{path}\",status=\"{status}\"}} {count}");
+            }
+            if !counts.by_key.is_empty() {
+                let help = "Requests answered, by the name of their key.";
+                let name = begin(&mut text, "counter", "requests_by_key_total", help);
+                for (key, count) in &counts.by_key {
+                    let _ = writeln!(text, "{name}{{key=\"{key}\"}} {count}");
+                }
             }
             for (kind, name, value, help) in series(counts, under_way as u64, load, memory) {
                 let name = begin(&mut text, kind, name, help);

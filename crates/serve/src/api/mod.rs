@@ -37,6 +37,7 @@ mod given;
 pub mod guard;
 mod http;
 mod json;
+pub mod keys;
 pub mod listen;
 mod log;
 mod logprobs;
@@ -67,6 +68,7 @@ use embedder::ServedEmbedder;
 use engine::ServedEngine;
 use guard::Guard;
 pub use guard::{allowed_host, allowed_origin};
+pub use keys::{Keys, KeysError};
 pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
@@ -82,8 +84,8 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(
-        "{address} can be reached from other machines, so the server needs a key; give --api-key-file FILE or set \
-         PALIMPSEST_API_KEY, or leave --host at 127.0.0.1"
+        "{address} can be reached from other machines, so the server needs a key; give --api-key-file FILE or \
+         --keys FILE, or set PALIMPSEST_API_KEY, or leave --host at 127.0.0.1"
     )]
     NeedsKey { address: SocketAddr },
     #[error(transparent)]
@@ -106,9 +108,8 @@ impl Server {
         mut options: ServeOptions,
     ) -> Result<(Self, EngineLoop), ServeError> {
         let address = listener.local_addr()?;
-        let (key, origins, hosts) = (options.key.take(), options.origins.clone(), options.hosts.clone());
-        let guard =
-            Guard::new(address, key.as_deref(), origins, hosts).ok_or(ServeError::NeedsKey { address })?;
+        let (keys, origins, hosts) = (options.keys.clone(), options.origins.clone(), options.hosts.clone());
+        let guard = Guard::new(address, keys, origins, hosts).ok_or(ServeError::NeedsKey { address })?;
         options.stops = Some(options.stops.unwrap_or_else(|| model.template().stop_strings()));
         options.queue = options.queue.clamp(1, Semaphore::MAX_PERMITS);
         let limits = model.limits();

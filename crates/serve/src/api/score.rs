@@ -19,6 +19,7 @@ use super::model::{Pairs, ServedModel};
 use super::prompt::{TokenPrompt, text_spans};
 use super::sent::{Part, Sent};
 use palimpsest_core::attention::Masses;
+use palimpsest_core::engine::thread::Scope;
 use palimpsest_core::engine::{Event, Observe, Request, Rows, Task};
 use palimpsest_core::span::Span;
 use palimpsest_core::text::Speaker;
@@ -89,9 +90,14 @@ impl Scoring {
         })
     }
 
-    pub async fn settle(&mut self, cache: &NeutralCache, engine: &ServedEngine) -> Result<(), ApiError> {
+    pub async fn settle(
+        &mut self,
+        cache: &NeutralCache,
+        engine: &ServedEngine,
+        scope: Scope,
+    ) -> Result<(), ApiError> {
         if self.masses.is_none() {
-            self.masses = Some(cache.masses(engine, &self.neutral).await?);
+            self.masses = Some(cache.masses((engine, scope), &self.neutral).await?);
         }
         Ok(())
     }
@@ -190,7 +196,7 @@ pub const SCORE_CACHE_BYTES: usize = 16 << 20;
 
 const NEUTRAL: &str = "N/A";
 
-/// SHA-256 of a prompt's tokens and spans.
+/// SHA-256 of a scope and of a prompt's tokens and spans.
 type Key = [u8; 32];
 
 #[derive(Debug, Clone)]
@@ -201,12 +207,13 @@ pub struct NeutralPrompt {
 }
 
 impl NeutralPrompt {
-    fn digest(&self) -> Key {
+    fn digest(&self, scope: Scope) -> Key {
         let spans = self.question.iter().chain(&self.documents);
         let numbers = spans.flat_map(|span| [span.start as u32, span.end as u32]);
         let count = self.documents.len() as u32;
         let numbers = [count].into_iter().chain(numbers).chain(self.tokens.iter().copied());
-        Sha256::digest(numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).into()
+        let bytes = scope.0.into_iter().chain(numbers.flat_map(u32::to_le_bytes));
+        Sha256::digest(bytes.collect::<Vec<u8>>()).into()
     }
 }
 
@@ -229,7 +236,8 @@ impl NeutralMasses {
     }
 }
 
-/// LRU cache; the most recent entry is last.
+/// LRU cache; the most recent entry is last. Entries are found in their own scope only: the time of a reply would tell of other clients'
+/// documents.
 #[derive(Debug, Default)]
 pub struct NeutralCache(Mutex<Vec<(Key, Arc<NeutralMasses>)>>);
 
@@ -237,17 +245,17 @@ impl NeutralCache {
     /// Masses of the question row, cached or of a prefill.
     pub async fn masses(
         &self,
-        engine: &ServedEngine,
+        (engine, scope): (&ServedEngine, Scope),
         prompt: &NeutralPrompt,
     ) -> Result<Arc<NeutralMasses>, ApiError> {
-        let digest = prompt.digest();
+        let digest = prompt.digest(scope);
         if let Some(known) = self.get(&digest) {
             return Ok(known);
         }
         let rows = Rows { spans: prompt.question.clone(), ..Rows::default() };
         let observe = Observe { rows, keys: prompt.documents.clone(), ..Observe::default() };
         let request = Request::of(prompt.tokens.clone(), observe, Task::Read);
-        let masses = engine.results(request, || {
+        let masses = engine.results(scope, request, || {
             |event: Event| match event {
                 Event::Done(measured) => Some(Ok(measured.masses)),
                 _ => None,
@@ -421,5 +429,13 @@ mod tests {
         let huge = Array4::zeros((1, 1, 1, 4 * numbers));
         cache.put(&[4; 32], Arc::new(NeutralMasses { layers: vec![0], mass: huge }));
         assert!(cache.get(&[4; 32]).is_none(), "one that does not fit is not kept");
+    }
+
+    #[test]
+    fn masses_are_those_of_one_scope() {
+        let [span, question] = [Span::new("a", 0..2), Span::new("question", 2..3)];
+        let prompt = NeutralPrompt { tokens: vec![1, 2, 3], question: vec![question], documents: vec![span] };
+        let digest = |scope| prompt.digest(Scope([scope; 32]));
+        assert!(digest(0) == digest(0) && digest(0) != digest(1));
     }
 }

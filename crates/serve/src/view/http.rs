@@ -27,6 +27,7 @@ use super::replies::{Query, attention, reply, runs_json};
 use super::state::Shared;
 use crate::api::error::ApiError;
 use crate::api::guard::Guard;
+use crate::api::keys::Keys;
 use crate::api::listen;
 use crate::api::off_thread::{off_thread, panicked};
 
@@ -93,7 +94,7 @@ impl Server {
         token: Option<&Token>,
     ) -> anyhow::Result<Self> {
         let address = listener.local_addr()?;
-        let guard = Guard::new(address, None, Vec::new(), Vec::new()).ok_or(NotLocal(address))?;
+        let guard = Guard::new(address, Keys::default(), Vec::new(), Vec::new()).ok_or(NotLocal(address))?;
         let access = token.map(Access::new);
         let app = App { runs, parts, guard, access, overviews, model, table: Mutex::new(None) };
         Ok(Server { listener, app: Arc::new(app) })

@@ -21,8 +21,8 @@ mod reading;
 mod shelf;
 mod speaking;
 
-pub use caller::Caller;
 use caller::next_number;
+pub use caller::{Caller, Scope};
 use load::Gauges;
 pub use load::Load;
 pub use owner::EngineLoop;

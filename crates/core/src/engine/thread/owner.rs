@@ -267,16 +267,19 @@ impl EngineLoop {
             }
             let first = queued.first_to_read(&self.engine);
             let prompt = queued.prompt();
-            let found = self.shelf.longest_match(prompt, first, |at| queued.border(at, &self.engine));
+            let scope = queued.id.caller.scope();
+            let found = self.shelf.longest_match(scope, prompt, first, |at| queued.border(at, &self.engine));
             let found = match queued.reused(found.kept) {
                 0 => found.anew(),
                 kept => CacheMatch { kept, ..found },
             };
-            // Wait for a prompt that shares more than the cache, or whose trunk can be continued afterwards.
+            // Wait for a prompt of the scope that shares more than the cache, or whose trunk can be continued afterwards.
             let shares = |reading: &Reading| {
-                common(reading.tokens(), prompt).min(first) > found.kept + WORTH_WAITING
-                    || (found.trunk == Some(reading.trunk)
-                        && loses_little(reading.tokens().len(), found.kept))
+                let more = common(reading.tokens(), prompt).min(first) > found.kept + WORTH_WAITING;
+                reading.id.caller.scope() == scope
+                    && (more
+                        || (found.trunk == Some(reading.trunk)
+                            && loses_little(reading.tokens().len(), found.kept)))
             };
             if self.reading.iter().any(shares) {
                 passed.push(queued.id);

@@ -3,10 +3,12 @@
 //! Each cached prompt is a **trunk**: a contiguous KV cache of the whole prompt, since prefill kernels need contiguous keys; shared
 //! prefixes are stored once per trunk. A new prompt continues the trunk with the longest common prefix: in place if little is lost (another
 //! question about the same documents), else in a **fork** (another conversation under the same system prompt), since copying rows takes a
-//! hundredth of the time of prefill. Windowed and linear-attention layers can roll back to marks only.
+//! hundredth of the time of prefill. Windowed and linear-attention layers can roll back to marks only. A prompt continues trunks of its own
+//! [`Scope`] only.
 //!
 //! Trunks share a token budget with answers; the least recently used one is evicted, unless it is being read or extended.
 
+use super::Scope;
 use crate::model::Cache;
 
 /// Kept tokens per lost token that justify continuing in place.
@@ -19,6 +21,7 @@ const MORE: usize = 8;
 /// A cached prompt.
 pub(super) struct Trunk {
     pub id: u64,
+    pub scope: Scope,
     pub cache: Cache,
     pub tokens: Vec<u32>,
     /// True while a prompt is read into it.
@@ -31,6 +34,8 @@ pub(super) struct Trunk {
 /// Best cached prefix of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CacheMatch {
+    /// Scope of the prompt, and of the trunk.
+    pub scope: Scope,
     pub trunk: Option<u64>,
     /// Prompt tokens that are reused.
     pub kept: usize,
@@ -107,11 +112,18 @@ impl Shelf {
         self.trunks.iter_mut().find(|trunk| trunk.id == id)
     }
 
-    /// Best match for a prompt whose tokens from `first` on must be read. `border` rounds down to a position where prompts can be split.
-    pub fn longest_match(&self, prompt: &[u32], first: usize, border: impl Fn(usize) -> usize) -> CacheMatch {
-        let mut best = CacheMatch { trunk: None, kept: 0, common: 0, within: false };
+    /// Best match in `scope` for a prompt whose tokens from `first` on must be read. `border` rounds down to a position where prompts can be
+    /// split.
+    pub fn longest_match(
+        &self,
+        scope: Scope,
+        prompt: &[u32],
+        first: usize,
+        border: impl Fn(usize) -> usize,
+    ) -> CacheMatch {
+        let mut best = CacheMatch { scope, trunk: None, kept: 0, common: 0, within: false };
         let mut used = 0;
-        for trunk in self.trunks.iter().filter(|trunk| !trunk.dead) {
+        for trunk in self.trunks.iter().filter(|trunk| !trunk.dead && trunk.scope == scope) {
             let common = common(&trunk.tokens, prompt);
             best.common = best.common.max(common);
             let kept = trunk.cache.back_to(border(common.min(first)));
@@ -167,19 +179,21 @@ impl Shelf {
             }
             None => (self.like.empty_like(room)?, Vec::new()),
         };
-        self.trunks.push(Trunk { id: clock, cache, tokens: held, busy: true, dead: false, used: clock });
+        let (id, scope) = (clock, found.scope);
+        self.trunks.push(Trunk { id, scope, cache, tokens: held, busy: true, dead: false, used: clock });
         Ok(clock)
     }
 
-    /// Marks a trunk as reusable and drops trunks that are prefixes of it, except `stay`.
+    /// Marks a trunk as reusable and drops trunks of its scope that are prefixes of it, except `stay`.
     pub fn give_back(&mut self, id: u64, stay: &[u64]) {
         self.clock += 1;
         let clock = self.clock;
         let Some(trunk) = self.get_mut(id) else { return };
         (trunk.busy, trunk.used) = (false, clock);
-        let tokens = trunk.tokens.clone();
+        let (scope, tokens) = (trunk.scope, trunk.tokens.clone());
         self.trunks.retain(|other| {
-            other.id == id || other.busy || stay.contains(&other.id) || !tokens.starts_with(&other.tokens)
+            let needed = other.id == id || other.busy || stay.contains(&other.id) || other.scope != scope;
+            needed || !tokens.starts_with(&other.tokens)
         });
     }
 
@@ -206,4 +220,65 @@ pub(super) fn loses_little(tokens: usize, kept: usize) -> bool {
 
 pub(super) fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::attention::NoObserver;
+    use crate::model::{Decoder, Fill, ModelDescription, OpenModel, Phase};
+
+    const ONE: Scope = Scope([1; 32]);
+    const OTHER: Scope = Scope([2; 32]);
+
+    fn decoder() -> Decoder {
+        let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/llama-tiny/config.json");
+        let description = ModelDescription::from_config_file(Path::new(config)).unwrap();
+        OpenModel::weightless(description.spec, Fill::Zeros).load(&Device::Cpu, DType::F32).unwrap()
+    }
+
+    fn found(shelf: &Shelf, scope: Scope, prompt: &[u32]) -> CacheMatch {
+        shelf.longest_match(scope, prompt, prompt.len() - 2, |at| at)
+    }
+
+    /// Reads a prompt into the trunk that was found, or into a new one; returns the reused tokens.
+    fn read(shelf: &mut Shelf, decoder: &Decoder, found: &CacheMatch, prompt: &[u32]) -> usize {
+        let id = shelf.take(found, prompt.len(), prompt.len()).unwrap();
+        let trunk = shelf.get_mut(id).unwrap();
+        let (rest, held) = (&prompt[found.kept..], trunk.cache.len());
+        decoder.forward(rest, 1, &mut trunk.cache, Phase::Prefill, &mut NoObserver).unwrap();
+        trunk.tokens.extend_from_slice(rest);
+        shelf.give_back(id, &[]);
+        held
+    }
+
+    #[test]
+    fn a_prompt_continues_and_replaces_trunks_of_its_own_scope_only() {
+        let decoder = decoder();
+        let mut shelf = Shelf::new(decoder.cache(64).unwrap());
+        shelf.keep(8);
+        let prompt: Vec<u32> = (3..43).collect();
+        let mut read_in = |scope: Scope, prompt: &[u32]| {
+            let found = found(&shelf, scope, prompt);
+            let held = read(&mut shelf, &decoder, &found, prompt);
+            (held, shelf.len())
+        };
+        assert_eq!(read_in(ONE, &prompt[..20]), (0, 1));
+        // The prefix of another scope is neither found nor dropped.
+        assert_eq!(read_in(OTHER, &prompt), (0, 2));
+        // In place, in a fork, and again in the other scope.
+        assert_eq!(read_in(ONE, &prompt[..30]), (20, 2));
+        assert_eq!(read_in(ONE, &[&prompt[..12], &[60, 61, 62]].concat()), (12, 3));
+        assert_eq!(read_in(OTHER, &prompt), (38, 3));
+        let unknown = CacheMatch { scope: Scope::default(), trunk: None, kept: 0, common: 0, within: false };
+        assert_eq!(found(&shelf, Scope::default(), &prompt), unknown);
+        // A new trunk drops the prefix in its scope.
+        let anew = found(&shelf, ONE, &prompt).anew();
+        assert_eq!((read(&mut shelf, &decoder, &anew, &prompt), shelf.len()), (0, 3));
+        assert_eq!(found(&shelf, ONE, &prompt).common, 40);
+    }
 }
