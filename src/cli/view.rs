@@ -1,7 +1,7 @@
 //! `palimpsest view`: a page over run folders.
 
 use std::io::IsTerminal;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 
 use super::interrupt;
+use crate::api::listen::{Address, Listener};
 use crate::ground::order::unique;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
 use crate::progress::note;
@@ -91,6 +92,9 @@ pub struct Args {
     /// A loopback address of this machine
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), help_heading = "Server")]
     host: IpAddr,
+    /// Listen at this Unix socket instead, which only this user can open
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port", "open"], help_heading = "Server")]
+    socket: Option<PathBuf>,
     /// Open the page in the browser
     #[arg(long, help_heading = "Server")]
     open: bool,
@@ -111,10 +115,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let runs = Shared::new(runs);
     let model: Option<ModelSlot> = args.model.clone().map(|name| (name, Arc::default()));
-    let listener = listener(SocketAddr::new(args.host, args.port))?;
+    let listener = listener(&args)?;
+    let address = listener.address()?.url("/");
     let overviews = Overviews::new(overview_of(&args));
     let server = Server::new(listener, runs.clone(), Parts(args.page.clone()), overviews, model.clone())?;
-    let address = format!("http://{}/", server.address()?);
     let stop = interrupt::flag("closing the page")?;
     super::say(format_args!("the page is at {address}; Ctrl-C ends it"))?;
     if args.open {
@@ -238,13 +242,17 @@ fn local_options(args: &Args, runs: &Runs) -> anyhow::Result<LocalOptions> {
 }
 
 /// Falls back to a free port if the address is in use.
-fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    match TcpListener::bind(address) {
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            note(format_args!("port {} is taken; another one is used", address.port()));
-            TcpListener::bind(SocketAddr::new(address.ip(), 0))
+fn listener(args: &Args) -> anyhow::Result<Listener> {
+    let address = match &args.socket {
+        Some(path) => Address::Unix(path.clone()),
+        None => Address::Tcp(SocketAddr::new(args.host, args.port)),
+    };
+    match (Listener::bind(&address), &address) {
+        (Err(error), Address::Tcp(tcp)) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            note(format_args!("port {} is taken; another one is used", tcp.port()));
+            Listener::bind(&Address::Tcp(SocketAddr::new(tcp.ip(), 0)))
         }
-        bound => bound,
+        (bound, _) => bound,
     }
     .with_context(|| format!("cannot listen at {address}"))
 }

@@ -3,7 +3,7 @@
 //! Web pages can send requests to loopback addresses, and by DNS rebinding even read replies. So the Host header must name this machine,
 //! and an Origin must be this server's own, unless the operator allows others.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use axum::body::Body;
 use axum::http::header::{
@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
+use super::listen::Address;
 
 /// An origin as browsers send it, such as `http://localhost:3000`.
 pub fn allowed_origin(text: &str) -> Result<String, String> {
@@ -49,6 +50,7 @@ pub fn allowed_host(text: &str) -> Result<String, String> {
 pub struct Guard {
     /// Digest, so that comparison takes equal time for every length.
     key: Option<[u8; 32]>,
+    /// A TCP address of this machine alone: Host is checked.
     loopback: bool,
     origins: Vec<String>,
     hosts: Vec<String>,
@@ -67,13 +69,19 @@ fn digest(key: &str) -> [u8; 32] {
 impl Guard {
     /// `None` if `address` is reachable from other machines and there is no key.
     pub fn new(
-        address: SocketAddr,
+        address: &Address,
         key: Option<&str>,
         origins: Vec<String>,
         hosts: Vec<String>,
     ) -> Option<Self> {
-        let loopback = address.ip().is_loopback();
-        (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback, origins, hosts })
+        // No browser reaches a Unix socket, and its clients send any host.
+        let loopback = address.is_local() && matches!(address, Address::Tcp(_));
+        (address.is_local() || key.is_some()).then(|| Guard {
+            key: key.map(digest),
+            loopback,
+            origins,
+            hosts,
+        })
     }
 
     pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {

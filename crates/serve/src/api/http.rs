@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::body::Body;
@@ -20,6 +21,7 @@ use super::app::App;
 use super::body::receive;
 use super::error::{ApiError, ErrorCode};
 use super::guard::Guard;
+use super::listen;
 use super::log::{Line, REQUEST_ID};
 use super::off_thread::{off_thread, panicked};
 use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
@@ -29,9 +31,10 @@ type Reply = Result<Response<Body>, ApiError>;
 type Route = fn() -> MethodRouter<Arc<App>>;
 
 /// [`POSTED`] paths take POST, the others GET.
-pub const PATHS: [(&str, Route); 13] = [
+pub const PATHS: [(&str, Route); 14] = [
     ("/", || get(async || page::page())),
     ("/health", || get(async || json_reply(&json!({"status": "ok"})))),
+    ("/ready", || get(ready)),
     ("/metrics", || get(metrics)),
     ("/openapi.json", || get(openapi)),
     ("/v1/models", || get(models)),
@@ -60,18 +63,29 @@ fn known(path: &str) -> &'static str {
     PATHS.into_iter().map(|(known, _)| known).find(|known| *known == path).unwrap_or("other")
 }
 
+/// A refusal, or the reply to a preflight.
+fn answered_at_once(app: &App, request: &Request, open: bool) -> Result<Option<Response<Body>>, ApiError> {
+    listen::well_formed(request)?;
+    if let Some(reply) = app.guard.preflight(request) {
+        return Ok(Some(reply));
+    }
+    app.guard.check(request.headers(), open)?;
+    if !open {
+        listen::admit(request)?;
+    }
+    Ok(None)
+}
+
 /// Middleware: access check, panic handling, request id, metrics, log.
 async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
     let line = Arc::new(Line::new(app.options.log, app.options.slow, &app.metrics, request.headers(), path));
     let origin = app.guard.allowed_origin(request.headers());
-    let open = ["/", "/health"].contains(&path);
-    let refused = app.guard.preflight(&request);
-    let refused =
-        refused.or_else(|| app.guard.check(request.headers(), open).err().map(IntoResponse::into_response));
-    let mut reply = match refused {
-        Some(reply) => reply,
-        None => {
+    let open = ["/", "/health", "/ready"].contains(&path);
+    let mut reply = match answered_at_once(&app, &request, open) {
+        Ok(Some(reply)) => reply,
+        Err(error) => error.into_response(),
+        Ok(None) => {
             request.extensions_mut().insert(Arc::clone(&line));
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
             served.unwrap_or_else(|_| panicked().into_response())
@@ -136,6 +150,14 @@ async fn openapi(State(app): State<Arc<App>>) -> Reply {
     Ok(json_reply(&openapi::openapi(&app)?))
 }
 
+/// Unlike `/health`, which tells that the process answers: whether new requests are taken. Until the model is loaded nothing is answered.
+async fn ready(State(app): State<Arc<App>>) -> Reply {
+    match app.closing.load(Ordering::Relaxed) {
+        true => Err(ApiError::closing()),
+        false => Ok(json_reply(&json!({"status": "ready"}))),
+    }
+}
+
 async fn metrics(State(app): State<Arc<App>>) -> Reply {
     let text =
         app.metrics.text(app.model.name(), app.under_way(), &app.engine.thread.load(), &app.resident());
@@ -175,7 +197,7 @@ async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, reques
 
 async fn unknown() -> Reply {
     let message = "there is nothing at this path; the paths are /, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, \
-                   /tokenize, /detokenize, /tokenizer_info, /tokenizer.json, /openapi.json, /health and /metrics";
+                   /tokenize, /detokenize, /tokenizer_info, /tokenizer.json, /openapi.json, /health, /ready and /metrics";
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 
