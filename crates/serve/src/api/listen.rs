@@ -25,7 +25,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 
 use super::error::ApiError;
-pub use super::places::{Connection, Peer};
+pub use super::places::{Connection, MOST_KNOWN, MOST_STRANGERS, Peer};
 use super::places::{Places, Turn};
 use super::socket::{Socket, Stream, inbound, outbound};
 #[cfg(unix)]
@@ -273,8 +273,8 @@ async fn talk<S: Stream>(stream: S, router: Router, seated: Seated, mut told: wa
         _ = told.wait_for(|closing| *closing) => {}
     }
     talking.as_mut().graceful_shutdown();
-    // Half a head would hold the shutdown up.
-    if connection.turn() != Turn::Head {
+    // A request that has not yet come would be refused, and must not hold the shutdown up.
+    if [Turn::Answer, Turn::Unread].contains(&connection.turn()) {
         let _ = talking.await;
     }
 }
