@@ -1,6 +1,8 @@
 //! The page over run folders: its numbers match the files, it follows a growing folder, and it is served to this machine only.
 
 mod ask;
+#[cfg(unix)]
+mod socket;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
