@@ -6,18 +6,25 @@ are refused, recordings of single keys, embeddings, schemas. Plain Python, nothi
     python3 scripts/serve_soak.py target/release/palimpsest tests/fixtures/llama-tiny --minutes 5
     python3 scripts/serve_soak.py target/release/palimpsest smollm2-135m --minutes 60 --clients 12 --memory 6GiB \\
         --csv memory.csv --svg figures/serve-memory.svg
+    python3 scripts/serve_soak.py target/release/palimpsest smollm2-135m --minutes 10 --clients 4 --attackers
 
 Checks that every answer that was finished is the one that its request got alone, that the process never holds more than a tenth over
 what was planned, that no place and no memory of a request stays taken, and that SIGTERM in the middle ends the server in time. Exits
 with 1 where something does not hold.
+
+With --attackers only short conversations are asked, in turn alone and beside a process that holds half-sent heads, half-sent bodies and
+unread replies and opens each again that is closed. Prints the clients' time to an answer of both; it must be at most twice as long.
 """
 import argparse
 import csv
 import json
 import os
 import random
+import resource
+import select
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -40,6 +47,18 @@ HUGE, LONG = 20_000_000, 1500
 
 # Of how many clients one sends what is not a conversation.
 MIXED = 4
+
+# What the attackers hold: half heads, half bodies, replies that they do not read.
+HALF_HEADS, HALF_BODIES, UNREAD = 2000, 600, 100
+
+# New connections of the attackers a second.
+ATTEMPTS = 500
+
+# Seconds with and without attackers, in turn, and those after a change that do not count.
+PHASE, CHANGE = 30, 5
+
+# The time to an answer with attackers, at most, over that without.
+SLOWER = 2.0
 
 
 def body(model, history, question):
@@ -291,6 +310,89 @@ def drawn(samples):
     return "\n".join(out + ["</svg>"]) + "\n"
 
 
+def attack(port):
+    """Holds connections until it is killed."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+    wanted = [(HALF_HEADS, head), (HALF_BODIES, head + b"content-length: 500\r\n\r\n{\"model\": "),
+              (UNREAD, b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 200)]
+    missing = [text for count, text in wanted for _ in range(count)]
+    random.shuffle(missing)
+    held, poll = {}, select.poll()
+    while True:
+        until = time.time() + 0.1
+        for _ in range(min(len(missing), ATTEMPTS // 10)):
+            text = missing.pop()
+            try:
+                client = socket.create_connection(("127.0.0.1", port), timeout=1)
+                client.setblocking(False)
+                client.send(text)
+            except OSError:
+                missing.insert(0, text)
+                continue
+            held[client.fileno()] = client, text
+            # Replies stay unread; only the end of the connection counts.
+            poll.register(client, select.POLLRDHUP)
+        for number, _ in poll.poll(0):
+            client, text = held.pop(number)
+            poll.unregister(number)
+            client.close()
+            missing.insert(0, text)
+        time.sleep(max(0, until - time.time()))
+
+
+def attacked(port, model, alone, clients, minutes):
+    """Times to an answer without and with attackers; what was wrong."""
+    times, wrong, now, stop = {False: [], True: []}, [], [None], threading.Event()
+
+    def client(nth):
+        draw = random.Random(nth)
+        while not stop.is_set():
+            history, question, phase, begun = draw.randrange(HISTORIES), draw.randrange(QUESTIONS), now[0], time.time()
+            try:
+                status, data = Connection(port, body(model, history, question)).read()
+                said = json.loads(data)["choices"][0]["message"]["content"] if status == 200 else None
+                if said != alone[history, question]:
+                    wrong.append(f"status {status}: {data[:200]!r}")
+            except (OSError, ValueError) as error:
+                wrong.append(f"connection: {error!r}, attackers: {phase}")
+            if phase is not None and phase == now[0]:
+                times[phase].append(time.time() - begun)
+            time.sleep(draw.random() * 0.2)
+
+    threads = [threading.Thread(target=client, args=(nth,), daemon=True) for nth in range(clients)]
+    [thread.start() for thread in threads]
+    for turn in range(2 * max(1, round(minutes * 60 / (2 * PHASE)))):
+        attackers = subprocess.Popen([sys.executable, __file__, "attack", str(port)]) if turn % 2 else None
+        time.sleep(CHANGE)
+        now[0] = turn % 2 == 1
+        time.sleep(PHASE - CHANGE)
+        now[0] = None
+        if attackers:
+            if attackers.poll() is not None:
+                wrong.append("the attackers ended")
+            attackers.kill()
+            attackers.wait()
+        print(f"{turn + 1}: {'with' if attackers else 'without'} attackers, {[len(times[kind]) for kind in times]} answers", file=sys.stderr)
+    stop.set()
+    [thread.join(PATIENCE) for thread in threads]
+    if not all(times.values()):
+        return wrong + ["too little was asked to tell anything"]
+    middle = {kind: statistics.median(seconds) for kind, seconds in times.items()}
+    for kind, seconds in times.items():
+        print(f"{'with' if kind else 'without'} attackers: {len(seconds)} answers, p50 {middle[kind]:.3f} s, longest {max(seconds):.3f} s")
+    ratio = middle[True] / middle[False]
+    print(f"{HALF_HEADS} half heads, {HALF_BODIES} half bodies, {UNREAD} unread, {ATTEMPTS} new a second: {ratio:.2f} times as long")
+    return wrong + ([f"honest clients wait {ratio:.2f} times as long"] if ratio > SLOWER else [])
+
+
+def finish(wrong):
+    for what in wrong[:20]:
+        print(f"WRONG: {what}")
+    sys.exit(1 if wrong else 0)
+
+
 def start(command):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     line = process.stdout.readline()
@@ -306,6 +408,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--memory", default="4GiB", help="what the server may take")
+    parser.add_argument("--attackers", action="store_true", help="compare honest clients with and without attackers, and nothing else")
     parser.add_argument("--csv", help="where the samples go")
     parser.add_argument("--svg", help="where the figure goes")
     args = parser.parse_args()
@@ -324,6 +427,12 @@ def main():
             alone[history, question] = json.loads(data)["choices"][0]["message"]["content"]
     if len(set(alone.values())) < QUESTIONS:
         wrong.append("answers hardly differ: nothing would be noticed")
+
+    if args.attackers:
+        wrong += attacked(port, model, alone, args.clients, args.minutes)
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=ENDING)
+        finish(wrong)
 
     # 2. Everything at once.
     soak = Soak(port, model, alone)
@@ -396,10 +505,11 @@ def main():
         process.kill()
         wrong.append(f"it did not end within {ENDING} s of SIGTERM")
     wrong += soak.wrong[:20]
-    for what in wrong:
-        print(f"WRONG: {what}")
-    sys.exit(1 if wrong else 0)
+    finish(wrong)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["attack"]:
+        attack(int(sys.argv[2]))
+    else:
+        main()

@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+pub mod attacks;
 mod attention;
 mod bad_input;
 mod cite;

@@ -2,6 +2,8 @@
 
 mod access;
 mod ask;
+#[cfg(unix)]
+mod socket;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -11,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use palimpsest::api::listen::MOST_STRANGERS;
 use palimpsest::lens::Options;
 use palimpsest::view::Server;
 use palimpsest::view::access::Token;
@@ -24,6 +27,7 @@ use palimpsest::view::table::Table;
 use serde_json::Value;
 
 use crate::cli::palimpsest;
+use crate::serve::attacks::{MANY, held, only_the_oldest_is_closed};
 use crate::synthetic_run::{self, HOSTILE, Plan};
 
 fn runs(dir: &Path) -> Runs {
@@ -366,6 +370,31 @@ fn the_page_is_served_to_this_machine_alone_under_a_strict_policy() {
     let (listener, runs) = (TcpListener::bind("0.0.0.0:0").unwrap(), Shared::new(runs(&dir)));
     let outside = Server::new(listener, runs, Parts::default(), Overviews::new(overview()), None, None);
     assert!(outside.err().unwrap().to_string().contains("can be reached from other machines"));
+}
+
+#[test]
+fn half_requests_keep_nobody_from_the_page_and_end_by_themselves() {
+    let _alone = MANY.lock();
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan { cases: 2, ..Plan::small() });
+    let served = served(&dir, None);
+    let own = served.address.to_string();
+    let body = format!("POST /api/ask HTTP/1.1\r\nhost: {own}\r\ncontent-length: 500\r\n\r\n{{");
+    let mut silent = TcpStream::connect(served.address).unwrap();
+    silent.write_all(body.as_bytes()).unwrap();
+    let head = format!("GET / HTTP/1.1\r\nhost: {own}\r\n");
+    let mut heads = held(&own, &head, MOST_STRANGERS);
+    assert_eq!(ask(&served, "GET /api/table", &own, "").0, 200);
+    only_the_oldest_is_closed(&mut heads);
+    for request in [format!("GET http://{own}/"), format!("GET / HTTP/1.1\r\nhost: {own}\r\nx:")] {
+        let (status, _, reply) = ask(&served, &request, &own, "");
+        assert_eq!(status, 400, "{request}: {reply}");
+    }
+    // The rest of the body never comes.
+    let mut reply = String::new();
+    silent.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 408 ") && reply.contains("body_timeout"), "{reply}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `palimpsest serve`: a local model behind OpenAI's API.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 #[cfg(unix)]
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 
 use super::{WrongValue, interrupt, other_users, wrong};
 use crate::api::keys::can_be_sent;
+use crate::api::listen::{Address, Listener};
 use crate::api::{
     DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, Keys, LogFormat, ServeError, ServeOptions, Server,
     allowed_host, allowed_origin,
@@ -30,6 +31,7 @@ Examples:
   palimpsest serve smollm2-135m all-minilm-l6-v2
   palimpsest serve ./Some-Model.Q4_K_M.gguf --context 32768 --port 9000
   palimpsest serve qwen3-8b --device cuda --host 0.0.0.0 --api-key-file key.txt
+  palimpsest serve smollm2-135m --socket /run/user/1000/palimpsest
 
   curl http://127.0.0.1:8080/v1/chat/completions -d '{\"model\": \"smollm2-135m\",
     \"messages\": [{\"role\": \"user\", \"content\": \"Who wrote Faust?\"}],
@@ -57,6 +59,9 @@ pub struct Args {
     /// Port to listen at; 0 for a free one
     #[arg(long, default_value_t = 8080, help_heading = "Server")]
     port: u16,
+    /// Listen at this Unix socket instead, which only this user can open: curl --unix-socket PATH http://localhost/v1/models
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port"], help_heading = "Server")]
+    socket: Option<PathBuf>,
     /// File with the key that clients must send; PALIMPSEST_API_KEY holds the key itself
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     api_key_file: Option<PathBuf>,
@@ -176,14 +181,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     let keys = keys(&args)?;
-    let address = SocketAddr::new(args.host, args.port);
-    if keys.is_empty() && !address.ip().is_loopback() {
+    let address = match &args.socket {
+        Some(path) => Address::Unix(path.clone()),
+        None => Address::Tcp(SocketAddr::new(args.host, args.port)),
+    };
+    if keys.is_empty() && !address.is_local() {
         return wrong(ServeError::NeedsKey { address }.to_string());
     }
-    let listener = TcpListener::bind(address).with_context(|| {
-        format!("cannot listen at {address}; is something else there? Give another --port")
+    let listener = Listener::bind(&address).with_context(|| {
+        let flag = if args.socket.is_none() { "--port" } else { "--socket" };
+        format!("cannot listen at {address}; is something else there? Give another {flag}")
     })?;
     if keys.is_empty()
+        && args.socket.is_none()
         && let Some(others) = other_users::found()
     {
         note(format_args!(
@@ -241,8 +251,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         retrieval,
         ..ServeOptions::default()
     };
+    let url = listener.address()?.url("/v1");
     let (server, work) = Server::new(listener, model, options)?;
-    let address = server.address()?;
     if !embedders.is_empty() {
         server.open_embedder()?;
     }
@@ -251,7 +261,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(stop));
     let serving = serving.context("no thread for connections")?;
     super::say(format_args!(
-        "{served} is served at http://{address}/v1, {context} tokens of context, {parallel} answers at once, {tokens} tokens of \
+        "{served} is served at {url}, {context} tokens of context, {parallel} answers at once, {tokens} tokens of \
          cache and {requests} for requests: {planned} of memory in all; Ctrl-C ends it"
     ))?;
     work.run();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use tempfile::NamedTempFile;
 
 use super::interrupt;
+use crate::api::listen::{Address, Listener};
 use crate::chat::endpoint::{KeyArgs, Keys};
 use crate::ground::order::unique;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
@@ -99,6 +100,9 @@ pub struct Args {
     /// A loopback address of this machine
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), help_heading = "Server")]
     host: IpAddr,
+    /// Listen at this Unix socket instead, which only this user can open
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port", "open"], help_heading = "Server")]
+    socket: Option<PathBuf>,
     /// Open the page in the browser
     #[arg(long, help_heading = "Server")]
     open: bool,
@@ -128,12 +132,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let token = token(&args)?;
     let keys = args.keys.of(args.model.as_deref())?;
     let model: Option<ModelSlot> = args.model.clone().map(|name| (name, Arc::default()));
-    let listener = listener(SocketAddr::new(args.host, args.port))?;
+    let listener = listener(&args)?;
+    let page = listener.address()?.url("/");
+    let address = match &token {
+        Some(token) if args.socket.is_none() => token.address(&page),
+        _ => page,
+    };
     let overviews = Overviews::new(overview_of(&args));
     let parts = Parts(args.page.clone());
     let server = Server::new(listener, runs.clone(), parts, overviews, model.clone(), token.as_ref())?;
-    let at = server.address()?;
-    let address = token.as_ref().map_or_else(|| format!("http://{at}/"), |token| token.address(at));
     let stop = interrupt::flag("closing the page")?;
     // A space after the address: terminals would take other signs into the link.
     super::say(format_args!("the page is at {address} (Ctrl-C ends it)"))?;
@@ -257,18 +264,22 @@ fn local_options(args: &Args, runs: &Runs) -> anyhow::Result<LocalOptions> {
 }
 
 /// Falls back to a free port if the address is in use.
-fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    match TcpListener::bind(address) {
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            note(format_args!("port {} is taken; another one is used", address.port()));
-            TcpListener::bind(SocketAddr::new(address.ip(), 0))
+fn listener(args: &Args) -> anyhow::Result<Listener> {
+    let address = match &args.socket {
+        Some(path) => Address::Unix(path.clone()),
+        None => Address::Tcp(SocketAddr::new(args.host, args.port)),
+    };
+    match (Listener::bind(&address), &address) {
+        (Err(error), Address::Tcp(tcp)) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            note(format_args!("port {} is taken; another one is used", tcp.port()));
+            Listener::bind(&Address::Tcp(SocketAddr::new(tcp.ip(), 0)))
         }
-        bound => bound,
+        (bound, _) => bound,
     }
     .with_context(|| format!("cannot listen at {address}"))
 }
 
-/// `None` with --no-token, also where the environment has one.
+/// `None` with --no-token, also where the environment has one, and for a socket without a chosen one.
 fn token(args: &Args) -> anyhow::Result<Option<Token>> {
     if args.no_token {
         note("without a token every user of this machine can read these runs and ask the model");
@@ -277,6 +288,10 @@ fn token(args: &Args) -> anyhow::Result<Option<Token>> {
     let chosen =
         args.token.clone().or_else(|| std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.is_empty()));
     let Some(chosen) = chosen else {
+        // Only this user can open the socket's file.
+        if args.socket.is_some() {
+            return Ok(None);
+        }
         return Ok(Some(Token::random().context("the operating system gives no random bytes")?));
     };
     let token = Token::chosen(&chosen);

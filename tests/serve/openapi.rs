@@ -63,6 +63,6 @@ fn the_key_is_in_the_file_where_the_server_has_one() {
         .filter(|(_, item)| item["get"]["security"] == json!([]))
         .map(|(path, _)| path.as_str())
         .collect();
-    assert_eq!(open, ["/", "/health"]);
+    assert_eq!(open, ["/", "/health", "/ready"]);
     assert!(open.iter().all(|path| served.get(path).status == 200));
 }

@@ -15,6 +15,14 @@ pub struct Program {
     pub url: String,
 }
 
+/// A failed test leaves no server behind.
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Program {
     pub fn start(flags: &[&str]) -> Self {
         Self::of(&fixture("llama-tiny"), flags)
@@ -23,12 +31,16 @@ impl Program {
     fn of(model: &Path, flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
         command.args(["serve", model.to_str().unwrap(), "--port", "0"]).args(flags);
+        Self::spawn(command)
+    }
+
+    pub fn spawn(mut command: Command) -> Self {
         command.env("PALIMPSEST_API_KEY", "").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        let url = said.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
-        let url = url.trim_end_matches(',').trim_end_matches("/v1").to_owned();
+        let url = said.split(" is served at ").nth(1).and_then(|rest| rest.split(", ").next()).unwrap();
+        let url = url.trim_end_matches("/v1").to_owned();
         Program { child, url }
     }
 
@@ -42,7 +54,7 @@ impl Program {
         told
     }
 
-    fn post(&self, path: &str, body: &Value, id: &str) -> ureq::http::Response<ureq::Body> {
+    pub fn post(&self, path: &str, body: &Value, id: &str) -> ureq::http::Response<ureq::Body> {
         let agent = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
         let request = agent.post(format!("{}{path}", self.url)).header("x-request-id", id);
         request.send(body.to_string()).unwrap()

@@ -1,7 +1,8 @@
-//! Request bodies: received, charged to the request memory, and parsed off the connection thread.
+//! Request bodies: received, charged to the request memory, and parsed off the connection thread. Their time limits are in `socket`.
 
+use std::error::Error;
+use std::iter::successors;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::Request;
@@ -15,11 +16,10 @@ use super::error::ApiError;
 use super::json::drop_nulls;
 use super::memory::{Full, Held};
 use super::off_thread::off_thread;
+use super::socket::SlowBody;
 
 /// Larger than the text of any context.
 pub const LONGEST_BODY: usize = 32 << 20;
-
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Upper bound on a parsed value's bytes besides its text, including array growth.
 const VALUE: u64 = 2 * size_of::<Value>() as u64;
@@ -30,43 +30,50 @@ pub struct Received {
     held: Held,
 }
 
-/// Receives a body with limits on size and time.
+/// Receives a body within the request memory.
 pub async fn receive(app: &App, request: Request) -> Result<Received, ApiError> {
-    let length = request.headers().get(CONTENT_LENGTH);
-    let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > LONGEST_BODY as u64) {
-        return Err(too_large());
-    }
     let mut held = app.memory.hold();
-    let received = tokio::time::timeout(BODY_TIMEOUT, collected(request, length, &mut held)).await;
-    let bytes = received.unwrap_or_else(|_| {
-        let message = format!("the request's body did not come within {} s", BODY_TIMEOUT.as_secs());
-        Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, Some("body_timeout"), message))
-    })?;
+    let bytes = collect(request, LONGEST_BODY, |more| held.add(more).map_err(full)).await?;
     off_thread(move || parsed(&bytes, held)).await
 }
 
-async fn collected(request: Request, length: Option<u64>, held: &mut Held) -> Result<Vec<u8>, ApiError> {
-    let capacity = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
-    let mut bytes: Vec<u8> = Vec::with_capacity(capacity.min(LONGEST_BODY));
+/// Receives at most `most` bytes; `charge` is told of each part before it is kept.
+pub async fn collect(
+    request: Request,
+    most: usize,
+    mut charge: impl FnMut(u64) -> Result<(), ApiError>,
+) -> Result<Vec<u8>, ApiError> {
+    let too_large = || {
+        let message = format!("the request's body is longer than {most} bytes; send less");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Some("body_too_large"), message)
+    };
+    let length = request.headers().get(CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok()).unwrap_or(0);
+    if length > most {
+        return Err(too_large());
+    }
+    let mut bytes: Vec<u8> = Vec::with_capacity(length);
     let mut stream = request.into_body().into_data_stream();
     while let Some(chunk) = stream.next().await {
-        let chunk: Bytes = chunk.map_err(|error| {
-            let message = format!("the request's body cannot be read: {error}");
-            ApiError::new(StatusCode::BAD_REQUEST, None, message)
-        })?;
-        if bytes.len() + chunk.len() > LONGEST_BODY {
+        let chunk: Bytes = chunk.map_err(|error| unreadable(&error))?;
+        if bytes.len() + chunk.len() > most {
             return Err(too_large());
         }
-        held.add(chunk.len() as u64).map_err(full)?;
+        charge(chunk.len() as u64)?;
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
 }
 
-fn too_large() -> ApiError {
-    let message = format!("the request's body is longer than {LONGEST_BODY} bytes; send less");
-    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Some("body_too_large"), message)
+fn unreadable(error: &axum::Error) -> ApiError {
+    let mut causes = successors(Some(error as &(dyn Error + 'static)), |&error| error.source());
+    match causes.find_map(|error| error.downcast_ref::<SlowBody>()) {
+        Some(slow) => ApiError::new(StatusCode::REQUEST_TIMEOUT, Some("body_timeout"), slow.to_string()),
+        None => {
+            let message = format!("the request's body cannot be read: {error}");
+            ApiError::new(StatusCode::BAD_REQUEST, None, message)
+        }
+    }
 }
 
 fn full(full: Full) -> ApiError {

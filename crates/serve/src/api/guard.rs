@@ -3,7 +3,7 @@
 //! Web pages can send requests to loopback addresses, and by DNS rebinding even read replies. So the Host header must name this machine,
 //! and an Origin must be this server's own, unless the operator allows others.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -20,6 +20,7 @@ use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
 use super::keys::{Key, Keys};
+use super::listen::Address;
 
 /// An origin as browsers send it, such as `http://localhost:3000`.
 pub fn allowed_origin(text: &str) -> Result<String, String> {
@@ -76,6 +77,7 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 #[derive(Debug)]
 pub struct Guard {
     keys: Keys,
+    /// A TCP address of this machine alone: Host is checked.
     loopback: bool,
     origins: Vec<String>,
     hosts: Vec<String>,
@@ -83,9 +85,10 @@ pub struct Guard {
 
 impl Guard {
     /// `None` if `address` is reachable from other machines and there is no key.
-    pub fn new(address: SocketAddr, keys: Keys, origins: Vec<String>, hosts: Vec<String>) -> Option<Self> {
-        let loopback = address.ip().is_loopback();
-        (loopback || !keys.is_empty()).then_some(Guard { keys, loopback, origins, hosts })
+    pub fn new(address: &Address, keys: Keys, origins: Vec<String>, hosts: Vec<String>) -> Option<Self> {
+        // No browser reaches a Unix socket, and its clients send any host.
+        let loopback = address.is_local() && matches!(address, Address::Tcp(_));
+        (address.is_local() || !keys.is_empty()).then_some(Guard { keys, loopback, origins, hosts })
     }
 
     pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {

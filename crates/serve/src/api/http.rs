@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::body::Body;
@@ -20,7 +21,7 @@ use super::app::App;
 use super::body::receive;
 use super::error::{ApiError, ErrorCode};
 use super::guard::Guard;
-use super::listen::Connection;
+use super::listen::{self, Connection};
 use super::log::{Client, Line, REQUEST_ID};
 use super::off_thread::{off_thread, panicked};
 use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
@@ -30,9 +31,10 @@ type Reply = Result<Response<Body>, ApiError>;
 type Route = fn() -> MethodRouter<Arc<App>>;
 
 /// [`POSTED`] paths take POST, the others GET.
-pub const PATHS: [(&str, Route); 13] = [
+pub const PATHS: [(&str, Route); 14] = [
     ("/", || get(async || page::page())),
     ("/health", || get(async || json_reply(&json!({"status": "ok"})))),
+    ("/ready", || get(ready)),
     ("/metrics", || get(metrics)),
     ("/openapi.json", || get(openapi)),
     ("/v1/models", || get(models)),
@@ -65,11 +67,11 @@ fn known(path: &str) -> &'static str {
 async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
     let origin = app.guard.allowed_origin(request.headers());
-    let (client, admitted) = admitted(&app, &request, path);
+    let (client, at_once) = admitted(&app, &request, path);
     let line = Arc::new(Line::new(&app, client, request.headers(), path));
-    let mut reply = match admitted {
-        Err(reply) => reply,
-        Ok(()) => {
+    let mut reply = match at_once {
+        Some(reply) => reply,
+        None => {
             request.extensions_mut().insert(Arc::clone(&line));
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
             served.unwrap_or_else(|_| panicked().into_response())
@@ -95,22 +97,26 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
 
 /// The client, and the reply to a request that goes no further: a preflight, or one that is refused. Requests with work for the server count
 /// for the limits of their key.
-fn admitted(app: &App, request: &Request, path: &str) -> (Client, Result<(), Response<Body>>) {
+fn admitted(app: &App, request: &Request, path: &str) -> (Client, Option<Response<Body>>) {
     let peer = request.extensions().get::<Arc<Connection>>().map(|connection| connection.peer.to_string());
     let mut client = Client { peer, ..Client::default() };
-    if let Some(reply) = app.guard.preflight(request) {
-        return (client, Err(reply));
-    }
     let mut admit = || {
-        let open = ["/", "/health"].contains(&path);
+        listen::well_formed(request)?;
+        if let Some(reply) = app.guard.preflight(request) {
+            return Ok(Some(reply));
+        }
+        let open = ["/", "/health", "/ready"].contains(&path);
         client.key = app.guard.check(request.headers(), open)?;
+        if !open {
+            listen::admit(request)?;
+        }
         if let Some(key) = client.key.as_deref().filter(|_| POSTED.contains(&path)) {
             client.place = app.admit_key(key)?;
         }
-        Ok(())
+        Ok(None)
     };
-    let admitted = admit();
-    (client, admitted.map_err(|error: ApiError| error.into_response()))
+    let reply = admit().unwrap_or_else(|error: ApiError| Some(error.into_response()));
+    (client, reply)
 }
 
 fn json_reply(body: &Value) -> Response<Body> {
@@ -159,6 +165,14 @@ async fn openapi(State(app): State<Arc<App>>) -> Reply {
     Ok(json_reply(&openapi::openapi(&app)?))
 }
 
+/// Unlike `/health`, which tells that the process answers: whether new requests are taken. Until the model is loaded nothing is answered.
+async fn ready(State(app): State<Arc<App>>) -> Reply {
+    match app.closing.load(Ordering::Relaxed) {
+        true => Err(ApiError::closing()),
+        false => Ok(json_reply(&json!({"status": "ready"}))),
+    }
+}
+
 async fn metrics(State(app): State<Arc<App>>) -> Reply {
     let text =
         app.metrics.text(app.model.name(), app.under_way(), &app.engine.thread.load(), &app.resident());
@@ -198,7 +212,7 @@ async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, reques
 
 async fn unknown() -> Reply {
     let message = "there is nothing at this path; the paths are /, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, \
-                   /tokenize, /detokenize, /tokenizer_info, /tokenizer.json, /openapi.json, /health and /metrics";
+                   /tokenize, /detokenize, /tokenizer_info, /tokenizer.json, /openapi.json, /health, /ready and /metrics";
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 

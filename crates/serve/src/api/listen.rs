@@ -1,28 +1,41 @@
-//! Connection handling: limits on number, idle time and unread output, so that stalled clients do not hold memory.
+//! Listening: a TCP port or a Unix socket, and the connections to it.
+//!
+//! Serves the router of `serve` and that of `view`. [`places`](super::places) says which connections may stay, [`socket`](super::socket)
+//! limits the time of each.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+#[cfg(unix)]
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use axum::Router;
+use axum::http::header::HOST;
+use axum::http::{Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
-use tokio_io_timeout::TimeoutStream;
+use tokio::sync::watch;
 
-/// Further connections wait.
-const MOST_CONNECTIONS: usize = 512;
+use super::error::ApiError;
+pub use super::places::{Connection, MOST_KNOWN, MOST_STRANGERS, Peer};
+use super::places::{Places, Turn};
+use super::socket::{Socket, Stream, inbound, outbound};
+#[cfg(unix)]
+use super::socket_file::SocketFile;
 
-/// Timeout for request heads and idle connections.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for the first request head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout for clients that stop reading.
-const READING_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for later heads, from the end of the previous answer on.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Backoff after a failed accept (out of file descriptors).
 const NO_CONNECTION: Duration = Duration::from_millis(100);
@@ -30,24 +43,116 @@ const NO_CONNECTION: Duration = Duration::from_millis(100);
 /// Interval between looks for a stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The connection of a request, in its extensions.
-#[derive(Debug)]
-pub struct Connection {
-    pub peer: Peer,
+/// Address to listen at.
+#[derive(Debug, Clone)]
+pub enum Address {
+    Tcp(SocketAddr),
+    /// A Unix socket of this path.
+    Unix(PathBuf),
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(SocketAddr);
+impl Address {
+    /// False if other machines reach it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
 
-impl fmt::Display for Peer {
+    /// URL of `path`. There is none for a Unix socket, which is named alone.
+    pub fn url(&self, path: &str) -> String {
+        match self {
+            Address::Tcp(address) => format!("http://{address}{path}"),
+            Address::Unix(_) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum Listener {
+    Tcp(TcpListener),
+    /// The file is removed when the listener is dropped.
+    #[cfg(unix)]
+    Unix(UnixListener, SocketFile),
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Listener::Tcp(listener)
+    }
+}
+
+impl Listener {
+    pub fn bind(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => TcpListener::bind(address).map(Listener::Tcp),
+            #[cfg(unix)]
+            Address::Unix(path) => {
+                SocketFile::bind(path).map(|(listener, file)| Listener::Unix(listener, file))
+            }
+            #[cfg(not(unix))]
+            Address::Unix(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets"))
+            }
+        }
+    }
+
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            #[cfg(unix)]
+            Listener::Unix(_, file) => Ok(Address::Unix(file.path().to_owned())),
+        }
+    }
+
+    /// Address of a TCP listener.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self.address()? {
+            Address::Tcp(address) => Ok(address),
+            Address::Unix(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "a Unix socket has no port")),
+        }
+    }
+}
+
+/// Refuses a request with two Host headers or a whole URL as its target: the server and a proxy before it could each believe another one.
+pub fn well_formed<B>(request: &Request<B>) -> Result<(), ApiError> {
+    let refused = |code, message| Err(ApiError::new(StatusCode::BAD_REQUEST, Some(code), message));
+    if request.headers().get_all(HOST).iter().nth(1).is_some() {
+        return refused("repeated_host", "the request has more than one Host header; send one");
+    }
+    if request.uri().authority().is_some() {
+        let message = "the request's target is a whole URL, which is for proxies, and this server is none; send the path alone, and the \
+                       host in the Host header";
+        return refused("absolute_target", message);
+    }
+    Ok(())
+}
+
+/// Counts the request's connection as a known client's, to be called once the request has passed the access check.
+pub fn admit<B>(request: &Request<B>) -> Result<(), ApiError> {
+    match request.extensions().get::<Arc<Connection>>() {
+        Some(connection) if !connection.known() => {
+            let message = "as many connections as fit are being answered; try again later";
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Some("connections_full"), message);
+            Err(error.retry_after(1))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Serves on a runtime of its own until `stop` is set, then until requests have ended or `ending` has.
 pub fn run(
-    listener: std::net::TcpListener,
+    listener: Listener,
     router: Router,
     stop: &AtomicBool,
     ending: impl Future<Output = ()>,
@@ -59,14 +164,12 @@ pub fn run(
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let served = runtime.block_on(async {
-        listener.set_nonblocking(true)?;
-        let serving = serve(TcpListener::from_std(listener)?, router, stopped());
         let ended = async {
             stopped().await;
             ending.await;
         };
         tokio::select! {
-            () = serving => Ok(()),
+            served = listen(listener, router, stopped()) => served,
             () = ended => Ok(()),
         }
     });
@@ -74,46 +177,104 @@ pub fn run(
     served
 }
 
+async fn listen(listener: Listener, router: Router, stop: impl Future<Output = ()>) -> io::Result<()> {
+    match listener {
+        Listener::Tcp(listener) => {
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let accept = async move || -> io::Result<_> {
+                let (stream, address) = listener.accept().await?;
+                // Streamed tokens are small and latency matters.
+                let _ = stream.set_nodelay(true);
+                Ok((stream, Peer::Network(address)))
+            };
+            serve(accept, router, stop).await;
+        }
+        #[cfg(unix)]
+        Listener::Unix(listener, file) => {
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::UnixListener::from_std(listener)?;
+            let accept = async move || -> io::Result<_> {
+                let _held = &file;
+                Ok((listener.accept().await?.0, Peer::Unix))
+            };
+            serve(accept, router, stop).await;
+        }
+    }
+    Ok(())
+}
+
 /// Accepts connections until `stop` resolves, then waits until each has finished its current request.
-async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+async fn serve<S: Stream>(
+    accept: impl AsyncFn() -> io::Result<(S, Peer)>,
+    router: Router,
+    stop: impl Future<Output = ()>,
+) {
+    let places = Arc::<Places>::default();
     let (closing, told) = watch::channel(false);
     let accepting = async {
         loop {
-            // The semaphore is never closed.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let Ok((stream, peer)) = listener.accept().await else {
+            let Ok((stream, peer)) = accept().await else {
+                places.close_stranger();
                 tokio::time::sleep(NO_CONNECTION).await;
                 continue;
             };
-            // Streamed tokens are small and latency matters.
-            let _ = stream.set_nodelay(true);
-            let connection = Arc::new(Connection { peer: Peer(peer) });
-            let (router, mut told) = (router.clone().layer(Extension(connection)), told.clone());
-            tokio::spawn(async move {
-                let mut stream = TimeoutStream::new(stream);
-                stream.set_write_timeout(Some(READING_TIMEOUT));
-                let io = TokioIo::new(Box::pin(stream));
-                let mut http = http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                let connection = http.serve_connection(io, TowerToHyperService::new(router));
-                let mut connection = std::pin::pin!(connection);
-                tokio::select! {
-                    _ = connection.as_mut() => return drop(place),
-                    _ = told.wait_for(|closing| *closing) => {}
-                }
-                connection.as_mut().graceful_shutdown();
-                let _ = connection.await;
-                drop(place);
-            });
+            let connection = places.connection(peer);
+            let seated = Seated { places: Arc::clone(&places), connection: Arc::clone(&connection) };
+            let task = tokio::spawn(talk(stream, router.clone(), seated, told.clone()));
+            places.seat(connection, task.abort_handle());
+            // A newcomer's head is read before many others can come.
+            tokio::task::yield_now().await;
         }
     };
     tokio::select! {
         () = accepting => {}
         () = stop => {}
     }
-    drop(listener);
+    drop(accept);
     let _ = closing.send(true);
     drop(told);
     closing.closed().await;
+}
+
+/// Gives its place back on drop, also if the task is aborted.
+struct Seated {
+    places: Arc<Places>,
+    connection: Arc<Connection>,
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.places.leave(&self.connection);
+    }
+}
+
+async fn talk<S: Stream>(stream: S, router: Router, seated: Seated, mut told: watch::Receiver<bool>) {
+    let connection = &seated.connection;
+    let io = TokioIo::new(Socket::new(stream, Arc::clone(connection)));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: Request<Incoming>| {
+        let connection = Arc::clone(connection);
+        let reply = router.call(inbound(request, &connection));
+        async move { reply.await.map(|reply| outbound(reply, connection)) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+    let mut talking = pin!(http.serve_connection(io, service));
+    let silence = async {
+        tokio::time::sleep(HEAD_TIMEOUT).await;
+        if connection.begun() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        _ = talking.as_mut() => return,
+        () = silence => return,
+        _ = told.wait_for(|closing| *closing) => {}
+    }
+    talking.as_mut().graceful_shutdown();
+    // A request that has not yet come would be refused, and must not hold the shutdown up.
+    if [Turn::Answer, Turn::Unread].contains(&connection.turn()) {
+        let _ = talking.await;
+    }
 }

@@ -3,10 +3,11 @@
 //! Owns HTTP, request and response formats, and access control. One engine thread ([`palimpsest_core::engine::thread`]) owns the model and
 //! batches all requests; connections have one thread, tokenising a few. Path of a request: JSON (`json`, `chat`, `sent`, `tools`,
 //! `format`), tokens and spans (`prompt`) or a given answer (`given`), engine request (`ask`), text (`writer`), `logprobs`, masses
-//! (`attention_reply`) and document scores (`score`), response (`answers`). Request texts are never logged.
+//! (`attention_reply`) and document scores (`score`), response (`answers`). `listen` accepts connections, `places` limits their number and
+//! `socket` their time. Request texts are never logged.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -21,7 +22,7 @@ mod app;
 mod ask;
 mod attention_reply;
 mod attention_request;
-mod body;
+pub(crate) mod body;
 mod causes;
 mod chat;
 mod cite;
@@ -48,6 +49,7 @@ pub mod off_thread;
 mod openapi;
 pub mod page;
 mod pieces;
+mod places;
 mod prompt;
 mod prompts;
 mod resident;
@@ -56,6 +58,9 @@ mod schema_limits;
 mod schema_tests;
 mod score;
 mod sent;
+mod socket;
+#[cfg(unix)]
+mod socket_file;
 mod tokens;
 mod tools;
 mod writer;
@@ -69,6 +74,7 @@ use engine::ServedEngine;
 use guard::Guard;
 pub use guard::{allowed_host, allowed_origin};
 pub use keys::{Keys, KeysError};
+use listen::{Address, Listener};
 pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
@@ -87,7 +93,7 @@ pub enum ServeError {
         "{address} can be reached from other machines, so the server needs a key; give --api-key-file FILE or \
          --keys FILE, or set PALIMPSEST_API_KEY, or leave --host at 127.0.0.1"
     )]
-    NeedsKey { address: SocketAddr },
+    NeedsKey { address: Address },
     #[error(transparent)]
     Embedder(#[from] EmbedderError),
     #[error("the server cannot run: {0}")]
@@ -96,20 +102,21 @@ pub enum ServeError {
 
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listener: Listener,
     app: Arc<App>,
 }
 
 impl Server {
     /// The caller runs the model's loop on its own thread while the server lives.
     pub fn new(
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         model: LocalModel,
         mut options: ServeOptions,
     ) -> Result<(Self, EngineLoop), ServeError> {
-        let address = listener.local_addr()?;
+        let listener = listener.into();
+        let address = listener.address()?;
         let (keys, origins, hosts) = (options.keys.clone(), options.origins.clone(), options.hosts.clone());
-        let guard = Guard::new(address, keys, origins, hosts).ok_or(ServeError::NeedsKey { address })?;
+        let guard = Guard::new(&address, keys, origins, hosts).ok_or(ServeError::NeedsKey { address })?;
         options.stops = Some(options.stops.unwrap_or_else(|| model.template().stop_strings()));
         options.queue = options.queue.clamp(1, Semaphore::MAX_PERMITS);
         let limits = model.limits();
@@ -143,6 +150,7 @@ impl Server {
         self.app.embedder.open().map(drop)
     }
 
+    /// Address of a TCP listener.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

@@ -44,9 +44,9 @@ impl Token {
         (text.len() >= SHORTEST && text.chars().all(plain)).then(|| Token(text.to_owned()))
     }
 
-    /// Address of a server with this token.
-    pub fn address(&self, server: std::net::SocketAddr) -> String {
-        format!("http://{server}/?{NAME}={}", self.0)
+    /// `page`, the address of the page, with this token.
+    pub fn address(&self, page: &str) -> String {
+        format!("{page}?{NAME}={}", self.0)
     }
 }
 

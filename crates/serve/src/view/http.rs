@@ -1,6 +1,6 @@
 //! HTTP server of the page: loopback only, mostly GET.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -25,10 +25,11 @@ use super::overview::Overviews;
 use super::page::{Page, Parts};
 use super::replies::{Query, attention, reply, runs_json};
 use super::state::Shared;
+use crate::api::body::collect;
 use crate::api::error::ApiError;
 use crate::api::guard::Guard;
 use crate::api::keys::Keys;
-use crate::api::listen;
+use crate::api::listen::{self, Address, Listener};
 use crate::api::off_thread::{off_thread, panicked};
 
 /// Grace period for running requests after a stop.
@@ -40,7 +41,7 @@ const POSTED: [&str; 2] = ["/api/ask", "/api/cancel"];
 #[error(
     "{0} can be reached from other machines, and the page is not encrypted; leave --host at 127.0.0.1, and reach it through ssh -L from elsewhere"
 )]
-pub struct NotLocal(std::net::SocketAddr);
+pub struct NotLocal(Address);
 
 /// A model by its name, and where it stands once it is loaded.
 pub type ModelSlot = (String, Arc<OnceLock<Asker>>);
@@ -80,27 +81,29 @@ impl App {
 }
 
 pub struct Server {
-    listener: TcpListener,
+    listener: Listener,
     app: Arc<App>,
 }
 
 impl Server {
     pub fn new(
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         runs: Shared,
         parts: Parts,
         overviews: Overviews,
         model: Option<ModelSlot>,
         token: Option<&Token>,
     ) -> anyhow::Result<Self> {
-        let address = listener.local_addr()?;
-        let guard = Guard::new(address, Keys::default(), Vec::new(), Vec::new()).ok_or(NotLocal(address))?;
+        let listener = listener.into();
+        let address = listener.address()?;
+        let guard = Guard::new(&address, Keys::default(), Vec::new(), Vec::new()).ok_or(NotLocal(address))?;
         let access = token.map(Access::new);
         let app = App { runs, parts, guard, access, overviews, model, table: Mutex::new(None) };
         Ok(Server { listener, app: Arc::new(app) })
     }
 
-    pub fn address(&self) -> io::Result<std::net::SocketAddr> {
+    /// Address of a TCP listener.
+    pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
@@ -122,6 +125,7 @@ impl Server {
 /// Middleware: access check and panic handling.
 async fn framed(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
     let served = async {
+        listen::well_formed(&request)?;
         let headers = request.headers();
         app.guard.check_host(headers)?;
         // Before the check of the request's origin: a link with the token may stand on any page, such as the file of --open.
@@ -132,6 +136,7 @@ async fn framed(State(app): State<Arc<App>>, request: Request) -> Response<Body>
         if app.access.as_ref().is_some_and(|access| !access.allows(&request)) {
             return access::refused(headers);
         }
+        listen::admit(&request)?;
         answered(&app, request).await
     };
     let served = AssertUnwindSafe(served).catch_unwind().await;
@@ -148,12 +153,7 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response<Body>, Ap
     let app = Arc::clone(app);
     let path = request.uri().path().to_owned();
     if *request.method() == Method::POST && POSTED.contains(&path.as_str()) {
-        let body = axum::body::to_bytes(request.into_body(), LONGEST_BODY).await;
-        let body = body.map_err(|_| {
-            let message =
-                format!("the request's body cannot be received whole; send at most {LONGEST_BODY} bytes");
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, None, message)
-        })?;
+        let body = collect(request, LONGEST_BODY, |_| Ok(())).await?;
         return off_thread(move || posted(&app, &path, &body)).await;
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
