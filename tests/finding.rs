@@ -117,9 +117,19 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// Replaces text in a file of the run.
-fn rewrite(dir: &Path, file: &str, change: impl Fn(&str) -> String) {
+fn rewrite(dir: &Path, file: &str, change: impl FnOnce(&str) -> String) {
     let text = std::fs::read_to_string(dir.join(file)).unwrap();
     std::fs::write(dir.join(file), change(&text)).unwrap();
+}
+
+/// Changes every answer of the run.
+fn rewrite_rows(dir: &Path, mut change: impl FnMut(&mut serde_json::Map<String, serde_json::Value>)) {
+    let mut row = |line: &str| {
+        let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
+        change(row.as_object_mut().unwrap());
+        format!("{row}\n")
+    };
+    rewrite(dir, "answers.jsonl", |text| text.lines().map(&mut row).collect());
 }
 
 #[test]
@@ -136,16 +146,21 @@ fn the_attention_that_is_told_is_that_of_the_files_and_of_lens() {
     let [new, old, by_new, by_old] = [new, old, by_new, by_old].map(share);
     let expected = format!(
         "The question pays {new} of its attention to the new session and {old} to the old one (neighbouring sessions: {by_new} and {by_old}; \
-         new/old {:.2} by layer; mean over 5 layers, 6 cases, SR and IPA); {right} of 18 questions are answered right by {} (17 judged).",
-        run.ratio(),
+         new/old {:.2} by layer; mean over 5 layers, 6 cases, SR and IPA).",
+        run.ratio()
+    );
+    let judged = format!(
+        "{right} of 18 questions are answered right by {} (17 judged).",
         JUDGE.strip_prefix("local:").unwrap()
     );
     let newer = run.answers.iter().filter(|answer| run.newer_first(**answer)).count();
     let first = if 2 * newer >= run.answers.len() { ("new", newer) } else { ("old", 17 - newer) };
-    let of_two =
-        format!("Of the two, the {} session gets more attention in {} of 17 answers.", first.0, first.1);
+    let of_two = format!(
+        "Of the two, the {} session gets more attention in {} of 17 answers (SR, PR and IPA).",
+        first.0, first.1
+    );
     let finding = run.finding(None);
-    assert_eq!(finding, Finding { sentences: vec![expected, of_two], dots: Vec::new() });
+    assert_eq!(finding, Finding { sentences: vec![expected, judged, of_two], dots: Vec::new() });
 
     let lines = finding.lines(60);
     assert!(lines.ends_with(".\n") && lines.lines().all(|line| line.chars().count() <= 60), "{lines}");
@@ -174,7 +189,7 @@ fn a_session_that_is_attended_and_not_used_is_told() {
         mean(&of_case.collect::<Vec<_>>())
     };
     let effects = format!(
-        "Hiding the new session costs the answer {:+.3} nats per token (n = 6 cases), hiding the old one {:+.3}; random text of the same \
+        "Hiding the new session costs the answer {:+.3} nats per token (n = 6 cases, SR, PR and IPA), hiding the old one {:+.3}; random text of the same \
          length: +0.020.",
         over_cases(0),
         over_cases(1)
@@ -183,10 +198,10 @@ fn a_session_that_is_attended_and_not_used_is_told() {
     let used = run.answers.iter().filter(|answer| effect(**answer)[0] > effect(**answer)[1]).count();
     assert!(newer > 9 && used < 8, "the planted attention is mostly to the new session: {newer}, {used}");
     let disagree = format!(
-        "Attention and effect disagree: the new session gets more attention in {newer} of 17 answers, the old one has the larger effect in {}.",
+        "Attention and effect disagree: the new session gets more attention in {newer} of 17 answers (SR, PR and IPA), the old one has the larger effect in {}.",
         17 - used
     );
-    assert_eq!(finding.sentences[1..], [effects, disagree]);
+    assert_eq!(finding.sentences[2..], [effects, disagree]);
 
     let dots = run.answers.iter().flat_map(|&answer| {
         let both = run.evidence(answer.0).into_iter().zip(effect(answer));
@@ -216,24 +231,42 @@ fn attention_and_effect_that_agree_are_told_with_their_count() {
     let causes = run.causes(|answer| if run.newer_first(answer) { [0.2, 0.1] } else { [0.1, 0.2] });
     let newer = run.answers.iter().filter(|answer| run.newer_first(**answer)).count();
     let expected = format!(
-        "Attention and effect agree in 17 of 17 answers: the new session gets more attention in {newer} and has the larger effect in {newer}."
+        "Attention and effect agree in 17 of 17 answers (SR, PR and IPA): the new session gets more attention in {newer} and has the larger effect in {newer}."
     );
     let sentences = run.finding(Some(&causes)).sentences;
     assert_eq!(sentences.last(), Some(&expected), "sentence on the first by attention alone is left out");
-    assert_eq!(sentences.len(), 3);
+    assert_eq!(sentences.len(), 4);
 }
 
 #[test]
 fn without_verdicts_that_count_it_says_that_nothing_is_known_of_the_answers() {
     let run = Run::of(Plan { verdicts: false, ..Plan::small() });
-    let said = &run.finding(None).sentences[0];
-    assert!(said.ends_with("; whether the answers are right is not known: they are not judged."), "{said}");
+    let said = &run.finding(None).sentences[1];
+    assert_eq!(said, "Whether the answers are right is not known: they are not judged.");
 
     let run = Run::of(Plan::small());
     rewrite(run.dir.path(), "verdicts.jsonl", |text| text.replace(JUDGE, "local:smollm2-135m"));
-    let said = &run.finding(None).sentences[0];
-    let unknown = "; whether the answers are right is not known: smollm2-135m cannot judge.";
-    assert!(said.ends_with(unknown), "{said}");
+    let said = &run.finding(None).sentences[1];
+    assert_eq!(said, "Whether the answers are right is not known: smollm2-135m cannot judge.");
+}
+
+#[test]
+fn answers_cut_at_the_limit_are_told_of_those_that_were_given() {
+    let run = Run::of(Plan { verdicts: false, ..Plan::small() });
+    let mut left = 3;
+    rewrite_rows(run.dir.path(), |row| {
+        if left > 0 && row.get("answer").is_some() {
+            row.insert("stop".to_owned(), "max_new_tokens".into());
+            left -= 1;
+        }
+    });
+    let limit = run.study().conditions[0].run.header_text("/identity/sampling/max_new_tokens").unwrap();
+    assert_eq!(
+        run.finding(None).sentences[1],
+        format!(
+            "Whether the answers are right is not known: they are not judged; 3 of 17 answers were cut at the limit of {limit} new tokens."
+        )
+    );
 }
 
 #[test]
@@ -255,13 +288,8 @@ fn layers_of_different_kinds_are_never_averaged_together() {
 #[test]
 fn a_run_without_attention_says_so_and_how_many_questions_are_answered() {
     let run = Run::of(Plan::small());
-    rewrite(run.dir.path(), "answers.jsonl", |text| {
-        let row = |line: &str| {
-            let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
-            row.as_object_mut().unwrap().remove("attention");
-            format!("{row}\n")
-        };
-        text.lines().map(row).collect()
+    rewrite_rows(run.dir.path(), |row| {
+        row.remove("attention");
     });
     std::fs::remove_file(run.dir.path().join("verdicts.jsonl")).unwrap();
     let study = Study::read(&ALL, run.dir.path(), &[], &Options::default()).unwrap();

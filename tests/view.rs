@@ -19,7 +19,7 @@ use palimpsest::view::Server;
 use palimpsest::view::access::Token;
 use palimpsest::view::ask::Asker;
 use palimpsest::view::file::{self, Filter};
-use palimpsest::view::overview::{MakeOverview, Overviews};
+use palimpsest::view::overview::{MakeOverview, Overviews, Screen};
 use palimpsest::view::page::Parts;
 use palimpsest::view::replies::{Query, reply};
 use palimpsest::view::state::{Runs, Shared};
@@ -36,7 +36,7 @@ fn runs(dir: &Path) -> Runs {
 
 /// Says which folder it is of.
 fn overview() -> MakeOverview {
-    Arc::new(|dir| Ok(format!("<p>overview of {}</p>", dir.display())))
+    Arc::new(|dir, _| Ok(format!("<p>overview of {}</p>", dir.display())))
 }
 
 fn get(runs: &Runs, path: &str, query: &str) -> Value {
@@ -405,21 +405,24 @@ fn an_overview_is_made_once_a_state_of_its_run_and_tells_why_there_is_none() {
     let runs = runs(&dir);
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
-    let overviews = Overviews::new(Arc::new(move |_| {
+    let overviews = Overviews::new(Arc::new(move |_, screen| {
         count.fetch_add(1, Ordering::SeqCst);
-        Ok("<p>made</p>".to_owned())
+        Ok(if screen == Screen::Phone { "<p>narrow</p>" } else { "<p>made</p>" }.to_owned())
     }));
-    let last = |overviews: &Overviews| loop {
-        let reply = overviews.reply(&runs, &Query::of("run=run")).unwrap();
+    let of = |overviews: &Overviews, query: &str| loop {
+        let reply = overviews.reply(&runs, &Query::of(query)).unwrap();
         if reply.get("reading").is_none() {
             return reply;
         }
         assert_eq!(reply["reading"], 5, "files of two cases, of whose questions one was not measured");
         std::thread::sleep(Duration::from_millis(5));
     };
+    let last = |overviews: &Overviews| of(overviews, "run=run");
     assert_eq!(last(&overviews)["html"], "<p>made</p>");
     assert_eq!((last(&overviews)["html"].as_str(), made.load(Ordering::SeqCst)), (Some("<p>made</p>"), 1));
-    let refused = last(&Overviews::new(Arc::new(|_| anyhow::bail!("nothing to see"))));
+    assert_eq!(of(&overviews, "run=run&screen=phone")["html"], "<p>narrow</p>");
+    assert_eq!((last(&overviews)["html"].as_str(), made.load(Ordering::SeqCst)), (Some("<p>made</p>"), 2));
+    let refused = last(&Overviews::new(Arc::new(|_, _| anyhow::bail!("nothing to see"))));
     assert_eq!(refused["error"], "nothing to see");
     assert!(overviews.reply(&runs, &Query::of("run=other")).is_err());
 }

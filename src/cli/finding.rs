@@ -2,20 +2,29 @@
 
 use std::path::Path;
 
-use crate::finding::Finding;
+use crate::finding::{Finding, cut_in_words};
 use crate::lens::causes::Causes;
 use crate::lens::{LensError, Options, Study};
 use crate::progress::note;
+use crate::runs::rows::AnswerRow;
 use crate::runs::store::RunFolder;
 
 /// More attention files take seconds to read.
 const MOST_FILES: usize = 300;
 
-/// The finding of a run that just ended; nothing without attention, a hint if there is much to read.
+/// The finding of a run that just ended; without attention, or with much to read, the cut answers and where the finding is.
 pub(super) fn say_of_run(folder: &RunFolder) -> anyhow::Result<()> {
-    match folder.answers.iter().filter(|row| row.error.is_none() && row.attention.is_some()).count() {
+    let is_measured = |row: &&AnswerRow| row.error.is_none() && row.attention.is_some();
+    let measured = folder.answers.iter().filter(is_measured).count();
+    if (1..=MOST_FILES).contains(&measured) {
+        return say_of(&folder.dir, &Options::default());
+    }
+    let limit = folder.header.identity.sampling.map(|sampling| sampling.max_new_tokens.to_string());
+    if let Some(cut) = cut_in_words(&folder.answers, limit.as_deref()) {
+        super::say(format_args!("\n{cut}"))?;
+    }
+    match measured {
         0 => Ok(()),
-        1..=MOST_FILES => say_of(&folder.dir, &Options::default()),
         _ => super::say(format_args!("\nthe finding: palimpsest lens {}", folder.dir.display())),
     }
 }

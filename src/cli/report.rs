@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use super::lens::Analysis;
 use crate::benchmarks::ALL;
+use crate::figures::look::Size;
 use crate::figures::{self, Look, Section, overview};
 use crate::lens::causes::Causes;
 use crate::lens::{Options, Study};
@@ -14,9 +15,12 @@ use crate::progress::note;
 use crate::runs::condition::label;
 use crate::runs::judged::say_which;
 use crate::view::file::{self, Filter};
-use crate::view::overview::MakeOverview;
+use crate::view::overview::{MakeOverview, Screen};
 use crate::view::page::Parts;
 use crate::view::state::{Runs, Shared};
+
+/// Pictures for a phone, in CSS pixels: as wide as the text of a page on a screen of 390, with words of the page's small size.
+const PHONE: Size = Size { width: 364.0, text: 12.0 };
 
 /// About so many bytes at most; beyond that the last answers lack texts and attention.
 const MOST: u64 = 30_000_000;
@@ -43,13 +47,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let reason = reasons.next().unwrap_or_default();
         super::say(format_args!("no attention in this run ({reason}): the page has no figures of it"))?;
     }
-    let html = draw(&study, &analysis.conditions)?;
+    let drawn = |screen| draw(&study, &analysis.conditions, screen);
+    let (wide, phone) = (drawn(Screen::Wide)?, drawn(Screen::Phone)?);
     let runs = Shared::new(Runs::open(std::slice::from_ref(&dir), analysis.judge)?);
     let names = study.conditions.iter().map(|condition| label(&condition.name).to_owned());
     let mut filter = Filter::default();
     filter.push(&["condition"], &names.collect::<Vec<_>>());
     let parts = Parts::default();
-    let overview: MakeOverview = Arc::new(move |_| Ok(html.clone()));
+    let overview: MakeOverview = Arc::new(move |_, screen| {
+        Ok(match screen {
+            Screen::Wide => wide.clone(),
+            Screen::Phone => phone.clone(),
+        })
+    });
     let mut contents = file::contents(&runs, &parts, &filter, &overview)?;
     contents.limit(MOST);
     if contents.whole < contents.rows.len() {
@@ -74,14 +84,18 @@ fn open(dir: &Path, options: &Options, conditions: &[String]) -> anyhow::Result<
 }
 
 /// The overview of a run folder under all conditions, as HTML for its page.
-pub fn overview(dir: &Path, judge: Option<&str>) -> anyhow::Result<String> {
+pub fn overview(dir: &Path, judge: Option<&str>, screen: Screen) -> anyhow::Result<String> {
     let options = Options { judge: judge.map(str::to_owned), ..Options::default() };
-    draw(&open(dir, &options, &[])?, &[])
+    draw(&open(dir, &options, &[])?, &[], screen)
 }
 
-fn draw(study: &Study, conditions: &[String]) -> anyhow::Result<String> {
+fn draw(study: &Study, conditions: &[String], screen: Screen) -> anyhow::Result<String> {
+    let size = match screen {
+        Screen::Wide => None,
+        Screen::Phone => Some(PHONE),
+    };
     // Titles stand in the captions.
-    let _look = Look { titles: false, ..Look::default() }.enter();
+    let _look = Look { titles: false, size, ..Look::default() }.enter();
     let section = |heading: Option<&str>, figures| Section {
         heading: heading.map(str::to_owned),
         figures,

@@ -169,7 +169,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 fn overview_of(args: &Args) -> MakeOverview {
     let judge = args.judge.clone();
-    Arc::new(move |dir| super::report::overview(dir, judge.as_deref()))
+    Arc::new(move |dir, screen| super::report::overview(dir, judge.as_deref(), screen))
 }
 
 /// Writes the `--html` file after reporting its size, and asking if it is large.

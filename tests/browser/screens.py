@@ -68,7 +68,7 @@ def main() -> None:
     shoot(page, given.out / "layers.webp", "#part-layers", 1500)
     if given.model:
         if given.token:
-            page.wait("const token = [...document.querySelectorAll('#part-answer .tokens button')].find((one) => one.textContent.includes(arguments[0])); token?.click(); return token", given.token, seconds=120)
+            page.wait("const token = [...document.querySelectorAll('#part-answer .tokens [role=button]')].find((one) => one.textContent.includes(arguments[0])); token?.click(); return token", given.token, seconds=120)
             page.wait("return document.querySelector('#part-texts .two .shaded[title]')", seconds=120)
             shoot(page, given.out / "texts.webp", "#part-texts", 570)
         page.wait("return document.getElementById('ask')?.disabled === false", seconds=120)

@@ -63,13 +63,13 @@ def test_nothing_chosen_is_said_and_not_asked(page, folder, serve):
 
 def test_a_token_of_the_answer_shades_the_texts_by_what_it_read(page, folder, serve):
     open_answer(page, serve(folder, "--model", folders.MODEL))
-    page.wait("return document.querySelectorAll('#part-answer .tokens button').length > 1", seconds=60)
-    page.click("#part-answer .tokens button")
+    page.wait("return document.querySelectorAll('#part-answer .tokens [role=button]').length > 1", seconds=60)
+    page.click("#part-answer .tokens [role=button]")
     page.wait("return document.querySelector('#part-texts .two .shaded[title]') !== null", seconds=60)
     depths = page.js("return [...document.querySelectorAll('#part-texts .two .turn .shaded')].map((node) => Number(node.style.getPropertyValue('--depth')))")
     assert len(set(depths)) > 3 and "by the attention of" in page.text("#part-texts")
     first = page.js("return [...looks.keys()]")
-    page.js("document.querySelectorAll('#part-answer .tokens button')[1].dispatchEvent(new MouseEvent('click', { bubbles: true, shiftKey: true }))")
+    page.js("document.querySelectorAll('#part-answer .tokens [role=button]')[1].dispatchEvent(new MouseEvent('click', { bubbles: true, shiftKey: true }))")
     page.wait("return location.hash.includes('token=0&token=1') && looks.size > arguments[0]", len(first), seconds=60)
     page.until(lambda: "the mean of them" in page.text("#part-texts"), seconds=60)
     page.js("const by = document.querySelector('#part-texts select'); by.value = 'question'; by.dispatchEvent(new Event('change'))")
@@ -81,6 +81,18 @@ def test_a_token_of_the_answer_shades_the_texts_by_what_it_read(page, folder, se
         text = "".join(token["text"] for token in tokens if token["session"] == place)
         assert text.lstrip().startswith(f"Session {heading} "), text[:60]
     assert headings
+
+
+def test_line_breaks_of_tokens_are_shown(page, folder, serve):
+    open_answer(page, serve(folder, "--model", folders.MODEL))
+    page.wait("return document.querySelectorAll('#part-answer .tokens [role=button]').length > 1", seconds=60)
+    tops = page.driver.execute_async_script("""const done = arguments[0]; const tokens = ['one', '.\\n\\n', 'two', ' three'].map((text) => ({ text })); api.tokens = async () => ({ generated: { tokens } });
+      const holder = document.querySelector('#part-answer .tokens'); holder.replaceChildren();
+      tokensInto(holder, current.held).then(() => done([...holder.children].map((child) => child.getClientRects()[0].top)));""")
+    assert tops[0] == tops[1] and tops[2] == tops[3]
+    line = page.js("return Number.parseFloat(getComputedStyle(document.querySelector('#part-answer .tokens')).lineHeight)")
+    assert abs(tops[2] - tops[0] - 2 * line) < 2
+    assert page.js("return document.querySelectorAll('#part-answer .tokens .break').length") == 2
 
 
 def test_progress_is_shown_and_a_trial_can_be_cancelled(page, folder, serve):

@@ -3,6 +3,7 @@
 import pytest
 
 import folders
+import pages
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,16 @@ def test_the_file_has_table_search_answer_maps_and_comparison(page, file, case):
     assert "not in this file" in page.text("#part-layers")
     page.open(address, view="compare", **{key: value for key, value in case.items() if key != "view"}, **{f"with.{key}": value for key, value in {**case, "condition": "evidence"}.items() if key != "view"})
     page.wait("return document.querySelectorAll('#compare-view .versus .card').length === 2")
+
+
+def test_the_file_holds_pictures_for_a_phone_beside_those_for_a_screen(page, file):
+    page.resize(pages.PHONE)
+    page.open(f"file://{file}", view="overview")
+    narrow = "return [...document.querySelectorAll('#overview-view .by-linear svg')].map((svg) => svg.getAttribute('width').endsWith('mm'))"
+    page.until(lambda: page.js(narrow) == [True])
+    assert page.js("const holder = document.querySelector('#overview-view .by-linear .drawn'); return holder.scrollWidth <= holder.clientWidth + 1")
+    page.resize(pages.DESKTOP)
+    page.until(lambda: page.js(narrow) == [False])
 
 
 def test_the_overview_needs_neither_server_nor_script(page, file):

@@ -18,6 +18,14 @@ def test_it_comes_first_and_leads_to_the_answers_and_back(page, runs, serve):
     page.wait("return !document.getElementById('overview-view').hidden")
 
 
+def test_answers_cut_at_the_limit_are_told_beside_the_finding(page, runs, serve):
+    at_first(page, serve(runs("stale")))
+    finding = page.texts("#overview-view p.finding")
+    assert any("6 of 6 answers were cut at the limit of 6 new tokens." in text for text in finding), finding
+    # Attention is of some questions, verdicts of all: no sentence has both.
+    assert not any("attention" in text and "right" in text for text in finding), finding
+
+
 def test_of_several_runs_each_has_its_own(page, runs, serve):
     address = serve(runs("stale"), runs("dose"))
     page.open(address, view="overview")

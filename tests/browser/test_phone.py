@@ -19,9 +19,32 @@ def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
         phone.open(address, **shown)
         phone.wait("return document.querySelector(arguments[0]) !== null", ready)
         assert phone.js("return document.documentElement.scrollWidth") <= 390, shown
-        wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .drawn, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
+        wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
         assert wide == [], shown
     assert phone.js("return getComputedStyle(document.body).backgroundColor") in ("rgb(250, 248, 243)", "rgb(23, 21, 17)")
+
+
+def test_pictures_of_the_overview_fit_the_width_and_can_be_read(phone, runs, serve):
+    phone.open(serve(runs("stale")), view="overview")
+    phone.wait("return document.querySelectorAll('#overview-view figure svg').length > 4", seconds=60)
+    phone.js("for (const fold of document.querySelectorAll('#overview-view details')) fold.open = true")
+    pictures = phone.js("""return [...document.querySelectorAll('#overview-view figure svg')].filter((svg) => svg.getClientRects().length).map((svg) => {
+      const [box, holder] = [svg.getBoundingClientRect(), svg.parentElement];
+      const sizes = [...svg.querySelectorAll('text')].map((text) => Number.parseFloat(text.getAttribute('font-size')) * box.width / svg.viewBox.baseVal.width);
+      return [holder.getAttribute('aria-label'), box.right, holder.scrollWidth - holder.clientWidth, Math.min(...sizes)]; })""")
+    assert len(pictures) > 4
+    for name, right, hidden, least in pictures:
+        assert right <= 390 and hidden <= 1 and least >= 8, (name, right, hidden, least)
+    # On a wide screen they are laid out for that.
+    phone.resize(pages.DESKTOP)
+    phone.wait("return Math.max(...[...document.querySelectorAll('#overview-view figure svg')].map((svg) => svg.getBoundingClientRect().width)) > 500", seconds=60)
+
+
+def test_the_head_of_the_table_fits_the_width(phone, runs, serve):
+    phone.open(serve(runs("stale")))
+    phone.wait("return document.querySelector('.row') !== null")
+    assert phone.js("return [...document.querySelectorAll('.heads button')].every((head) => head.getBoundingClientRect().right <= 390)")
+    assert phone.js("const heads = document.querySelector('.heads'); return heads.scrollWidth <= heads.clientWidth + 1")
 
 
 def test_the_table_of_why_has_a_line_a_value(phone, runs, serve, case):

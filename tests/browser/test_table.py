@@ -54,6 +54,19 @@ def test_no_column_is_cut(page, runs, serve, width):
     page.wait("return document.querySelector('.heads [data-key^=\"rank_mass.\"]') !== null")
 
 
+def test_questions_and_answers_have_the_room_that_is_left_in_two_lines(page, runs, serve):
+    page.resize((1280, 800))
+    page.open(serve(runs("stale")))
+    widths = page.js("return Object.fromEntries([...document.querySelectorAll('.heads [data-key]')].map((head) => [head.dataset.key, head.getBoundingClientRect().width]))")
+    assert all(widths[key] >= 200 for key in ["question", "answer"]), widths
+    assert widths["probe"] < 80, widths
+    lines = page.js("""const place = [...document.querySelectorAll('.heads [data-key]')].findIndex((head) => head.dataset.key === 'question');
+      return [...document.querySelectorAll('.row')].map((row) => { const cell = row.children[place + 1]; return [cell.clientHeight, Number.parseFloat(getComputedStyle(cell).lineHeight), cell.getBoundingClientRect().bottom <= row.getBoundingClientRect().bottom]; })""")
+    assert lines and all(inside and abs(height - 2 * line) < 2 for height, line, inside in lines), lines
+    # Values that need two lines stand whole within their column.
+    assert page.js("return [...document.querySelectorAll('.row .pill')].every((pill) => pill.scrollWidth <= pill.clientWidth + 1)")
+
+
 def test_search_finds_texts_of_the_history_and_says_how_many(page, runs, serve):
     page.open(serve(runs("stale")))
     case = json.loads(next((runs("stale") / "cases").glob("*suitcase*")).read_text())

@@ -33,6 +33,7 @@ const MEASURES: [Measure; 3] = [
         scales: &Scale::ALL,
         reference: Some(0.5),
         axis: Axis::Linear(0.0, 1.0),
+        unit: ["share of", "the two"],
         paired: &[],
         heads: false,
         of: |at| at.first_of("last", BOTH),
@@ -44,6 +45,7 @@ const MEASURES: [Measure; 3] = [
         scales: &[Scale::Mass],
         reference: Some(0.0),
         axis: Axis::Linear(-0.05, 0.05),
+        unit: ["share less", "one half"],
         paired: &ORDERS,
         heads: true,
         of: |at| Some(at.first_of("last", BOTH)? - 0.5),
@@ -55,6 +57,7 @@ const MEASURES: [Measure; 3] = [
         scales: &[Scale::Density],
         reference: Some(1.0),
         axis: Axis::Logarithmic,
+        unit: ["times", "baseline"],
         paired: &[],
         heads: false,
         of: |at| at.lift("last", &BOTH),
@@ -327,6 +330,11 @@ fn a_run_under_conditions_has_figures_tables_and_a_page() {
     // Two measures by two rows and two conditions.
     assert_eq!(figure.svg.matches("share of the first").count(), 4);
     assert_eq!(figure.svg.matches(">lift<").count() + figure.svg.matches("\nlift\n").count(), 4);
+    let heads = drawn.iter().find(|figure| figure.name == "heads-position-mass").unwrap();
+    assert!(
+        ["share less", "one half"].iter().all(|unit| heads.svg.contains(unit)),
+        "the colour bar has its unit"
+    );
     assert!(figure.caption.contains("Lift: both over what stands beside them."), "{}", figure.caption);
     let written = table::write_study(&study, &dir.path().join("lens")).unwrap();
     assert!(written.contains(&dir.path().join("lens/bad-first-curves.csv")));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::axis::spanning;
-use super::canvas::text_width;
+use super::canvas::{NOTE, text_width};
 use super::meaning::{self, GROUPS, Meaning};
 use super::panel::{BANDS, CASES};
 use super::sheet::{Panel, Sample, Sheet, ValueAxis};
@@ -139,6 +139,8 @@ type OfGroup<'a> = (Stroke, String, &'a Group, Curve);
 
 pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     const WIDTH: i32 = 260;
+    /// Names that are wider would take several lines of a narrow panel each.
+    const LONG: i32 = 90;
     let lens = sources.first()?.lens;
     // Strokes of kinds agree across runs.
     let kinds = unique(sources.iter().flat_map(|source| panel_kinds(source.lens)));
@@ -189,7 +191,17 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
             let of_kind = |group: &Group| {
                 let lines =
                     curves.iter().map(|curve| (stroke(curve), curve.label(), group, *curve)).collect();
-                panel(word(&group.kind), lines, true, true)
+                let is_long = curves.iter().any(|curve| text_width(&curve.label(), NOTE.size) > LONG);
+                let mut panel = panel(word(&group.kind), lines, true, !is_long)?;
+                if is_long {
+                    // Lines are named by their roles, and the row that attends above them.
+                    let shown = curves.iter().filter(|curve| of(group, **curve, Target::Signal).n > 0);
+                    let roles = shown.map(|curve| (Some(stroke(curve)), curve.to.to_owned()));
+                    let n = panel.legend.pop().map(|(_, n)| n).unwrap_or_default();
+                    let note = (None, format!("{} to ({n})", curves[0].from));
+                    panel.legend = [note].into_iter().chain(roles).collect();
+                }
+                Some(panel)
             };
             of_pairs.extend(present.iter().filter_map(of_kind));
         }

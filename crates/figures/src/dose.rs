@@ -61,8 +61,11 @@ struct DosePanel {
     baselines: Vec<(f64, Colour)>,
 }
 
+/// Opacity of a single item: a lone line must be seen in the legend, too.
+const ITEM: f64 = 0.45;
+
 fn item_look() -> Plain {
-    Plain { ink: INK.mix(0.22), width: UNIT * 3 / 4, dash: None }
+    Plain { ink: INK.mix(ITEM), width: UNIT, dash: None }
 }
 
 fn baseline_look(colour: Colour) -> Plain {
@@ -77,7 +80,7 @@ impl DosePanel {
         let item = |item: &DoseLine| {
             let places: Vec<_> = item.points().map(|(level, point)| (level as f64, point.mean)).collect();
             match places[..] {
-                [at] => Mark::Dot(at, UNIT, INK.mix(0.22)),
+                [at] => Mark::Dot(at, UNIT, INK.mix(ITEM)),
                 _ => Mark::Path(places, item_look()),
             }
         };

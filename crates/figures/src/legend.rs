@@ -40,7 +40,13 @@ impl Legend {
     ) -> Self {
         let mut legend = Legend { lines: Vec::new(), step };
         let mut used = i32::MAX;
+        let mut after_note = false;
         for (sample, text) in entries {
+            // Samples stand below a note, in every panel alike.
+            if after_note && sample.is_some() {
+                used = i32::MAX;
+            }
+            after_note = sample.is_none();
             let indent = if sample.is_some() { indent } else { 0 };
             let fits = |text: &str| text_width(text, style.size) <= room - gap - indent;
             // A count is kept whole.
@@ -89,5 +95,22 @@ impl Legend {
                 x += width;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::style::{GREY, Marker, Stroke};
+
+    #[test]
+    fn samples_stand_below_a_note_even_where_there_is_room_beside_it() {
+        let line = Some(Sample::Line(Stroke::solid(GREY, Marker::Circle)));
+        let lines = |entries: &[(Option<Sample>, &str)]| {
+            let entries = entries.iter().map(|(sample, text)| (*sample, (*text).to_owned()));
+            Legend::of_panel(entries, 600).lines.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&[(None, "full"), (line, "right (n = 2)"), (line, "wrong (n = 1)")]), [1, 2]);
+        assert_eq!(lines(&[(None, "full"), (None, "n = 1 to 2")]), [2]);
     }
 }

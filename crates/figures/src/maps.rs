@@ -332,7 +332,7 @@ fn heads(measure: &Measure, found: &[HeadMap], unit: Unit, origin: &Origin) -> F
         .column("n", |(map, ..)| map.n)
         .optional("mean", |(.., value)| Some(value).filter(|value| value.is_finite()))
         .bytes();
-    let shades = Shades::around(&values(&maps), middle, ["", ""], usize::MAX);
+    let shades = Shades::around(&values(&maps), middle, measure.unit, usize::MAX);
     let sheet = sheet(maps, shades, ("layer".to_owned(), layers), size);
     sheet.headed(origin, format!("By layer and head: {}", measure.label)).figure(name, caption, csv)
 }

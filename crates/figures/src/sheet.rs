@@ -98,6 +98,8 @@ fn columns_for(count: usize, most: usize) -> usize {
 /// A row of the sheet, with its heights in pixels.
 struct Placed {
     panels: Vec<Panel>,
+    /// Of the highest title.
+    titles: i32,
     head: i32,
     plot: i32,
     foot: i32,
@@ -226,7 +228,11 @@ impl Sheet {
         if is_sized() && self.shades.is_none() {
             // Narrow panels keep some height; wide ones do not fill the page.
             let ratio = f64::from(height) / f64::from(natural.max(1));
-            let ratio = if plot < 160 { 0.75 } else { ratio.min(0.6) };
+            let ratio = match plot {
+                ..130 => 0.9,
+                130..160 => 0.75,
+                _ => ratio.min(0.6),
+            };
             height = ((f64::from(plot) * ratio).round() as i32).clamp(80, height.max(80));
         }
         let labels = sorted_unique(rows.iter().flatten().map(|panel| panel.x_label.clone()));
@@ -243,6 +249,7 @@ impl Sheet {
                 columns => Below::of(columns, plot).height(),
             });
             Placed {
+                titles,
                 head: head + 5,
                 plot: if noted > 0 { noted * step } else { height },
                 foot: foot + GAP + if x_label.is_none() { LINE } else { 0 },
@@ -264,9 +271,8 @@ impl Sheet {
         for (line, text) in panel.titles(width).iter().enumerate() {
             write(area, text, (left, top + line as i32 * 15), LABEL);
         }
-        let legend = panel.legend(width);
-        let above = top + row.head - 5 - legend.height() - columns::above(panel.columns());
-        legend.draw(area, |_| left, above);
+        // Notes of a row's panels stand in line, whatever follows them.
+        panel.legend(width).draw(area, |_| left, top + row.titles);
         let frame = Frame { left, top: top + row.head, width, height: row.plot };
         let rows = Range::over(0.0, panel.rows.names.len() as f64);
         let y = if panel.rows.names.is_empty() { y } else { &rows };

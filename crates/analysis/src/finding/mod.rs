@@ -1,4 +1,5 @@
-//! The finding of a run in at most four sentences, and the numbers behind them by session.
+//! The finding of a run in at most four sentences, and the numbers behind them by session. A sentence has one denominator, or each number
+//! has its own beside it.
 //!
 //! Attention is the row over all groups that `palimpsest lens` prints ([`Lens::series`](crate::lens::Lens::series) of
 //! [`Group::all`](crate::lens::Group::all)); effects and controls are those of [`Causes`]. With several conditions the plain one is
@@ -17,6 +18,7 @@ mod verdicts;
 mod words;
 
 use roles::kind_of;
+pub use verdicts::cut_in_words;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Finding {

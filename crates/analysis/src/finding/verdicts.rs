@@ -1,10 +1,12 @@
-//! The clause on verdicts: how many answers are right, or why that is not known.
+//! The sentence on answers: how many are right, or why that is not known, and how many were cut. Each count names its total.
 
 use crate::lens::{Condition, Study};
 use crate::records::{Record, join};
 use crate::results::outcomes::Outcomes;
 use palimpsest_data::ground::numbers::percent;
+use palimpsest_data::ground::words::counted;
 use palimpsest_run::runs::judge_name::short_judge;
+use palimpsest_run::runs::rows::AnswerRow;
 
 /// Answered questions, and all that are asked under the condition.
 pub(super) fn answered(condition: &Condition) -> (usize, usize) {
@@ -18,8 +20,25 @@ fn records(condition: &Condition) -> Vec<Record<'_>> {
     join(run.cases(), run.condition(), run.answers(), verdicts.iter().flat_map(|known| known.rows()))
 }
 
+/// Clauses on verdicts and on cut answers.
+pub(super) fn answers(study: &Study, condition: &Condition) -> String {
+    let limit = condition.run.header_text("/identity/sampling/max_new_tokens");
+    let cut = cut_in_words(condition.run.answers(), limit.as_deref());
+    [Some(right(study, condition)), cut].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// `7 of 24 answers were cut at the limit of 64 new tokens`; `None` if none was.
+pub fn cut_in_words(rows: &[AnswerRow], limit: Option<&str>) -> Option<String> {
+    let answered = rows.iter().filter(|row| row.error.is_none() && row.answer.is_some()).count();
+    let cut = rows.iter().filter(|row| row.reached_limit()).count();
+    let limit = limit.map(|limit| format!("{limit} ")).unwrap_or_default();
+    let were = if cut == 1 { "was" } else { "were" };
+    let answers = counted(answered, "answer");
+    (cut > 0).then(|| format!("{cut} of {answers} {were} cut at the limit of {limit}new tokens"))
+}
+
 /// Clause on the verdicts; counts are those of `palimpsest table`.
-pub(super) fn right(study: &Study, condition: &Condition) -> String {
+fn right(study: &Study, condition: &Condition) -> String {
     let unknown = |why: &str| format!("whether the answers are right is not known: {why}");
     let Some(verdicts) = condition.verdicts() else { return unknown("they are not judged") };
     let name = verdicts.name;

@@ -1,10 +1,10 @@
 //! Sentences on attention, effects and their agreement.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::roles::{Role, kind_of, mean_of, roles};
-use super::verdicts::{answered, right};
+use super::verdicts::{self, answered};
 use crate::lens::band::Estimate;
 use crate::lens::causes::{CausedAnswer, Causes};
 use crate::lens::layers::mean_over;
@@ -19,7 +19,7 @@ pub(super) fn unmeasured(study: &Study, condition: &Condition) -> String {
     let (answered, asked) = answered(condition);
     let under = under(study, condition);
     let said = format!("{under}no attention was recorded; {answered} of {asked} questions are answered");
-    format!("{}; {}.", capitalised(&said), right(study, condition))
+    format!("{}; {}.", capitalised(&said), verdicts::answers(study, condition))
 }
 
 fn under(study: &Study, condition: &Condition) -> String {
@@ -45,7 +45,15 @@ impl<'a> Words<'a> {
         let effects = causes.as_deref().and_then(|causes| self.effects(causes));
         let agreement = causes.as_deref().and_then(|causes| self.agreement(causes));
         let first = if agreement.is_some() { None } else { self.first_by_attention() };
-        [Some(self.attention()), first, effects, agreement].into_iter().flatten().collect()
+        [Some(self.attention()), Some(self.answers()), first, effects, agreement]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    fn answers(&self) -> String {
+        let said = verdicts::answers(self.study, self.condition);
+        format!("{}.", capitalised(&(under(self.study, self.condition) + &said)))
     }
 
     fn under_condition<'c>(&self, causes: &'c Causes) -> Cow<'c, Causes> {
@@ -60,7 +68,7 @@ impl<'a> Words<'a> {
 
     fn attention(&self) -> String {
         let Words { study, condition, lens, kind, roles } = self;
-        let (under, right) = (under(study, condition), right(study, condition));
+        let under = under(study, condition);
         let viewer = lens.viewer();
         if roles.is_empty() {
             let (answered, asked) = answered(condition);
@@ -68,7 +76,7 @@ impl<'a> Words<'a> {
                 "{under}no prompt has evidence that the attention of the {viewer} could be compared on; {answered} of {asked} questions \
                  are answered"
             );
-            return format!("{}; {right}.", capitalised(&said));
+            return format!("{}.", capitalised(&said));
         }
         let signals: Vec<Series> =
             roles.iter().map(|role| mean_of(lens, role.curve, Target::Signal)).collect();
@@ -93,8 +101,7 @@ impl<'a> Words<'a> {
         beside.extend(self.ratio());
         let counts: Vec<usize> = signals.iter().map(|series| series.units_over(*kind)).collect();
         beside.push(format!("mean over {}, {}{}", self.layers(), self.counts(&counts), self.pooled()));
-        let said = format!("{under}the {viewer} pays {pays} ({})", beside.join("; "));
-        format!("{}; {right}.", capitalised(&said))
+        format!("{}.", capitalised(&format!("{under}the {viewer} pays {pays} ({})", beside.join("; "))))
     }
 
     fn what(&self) -> &'static str {
@@ -134,6 +141,20 @@ impl<'a> Words<'a> {
         if pooled == probes { String::new() } else { format!(", {}", self.lens.pooled_in_words()) }
     }
 
+    /// `18 answers`; with their questions if means are over fewer of them: `18 answers (SR, PR and IPA)`.
+    fn answers_to<'p>(&self, n: usize, probes: impl Iterator<Item = &'p str>) -> String {
+        let questions = self.questions(probes).map(|names| format!(" ({names})")).unwrap_or_default();
+        counted(n, "answer") + &questions
+    }
+
+    /// The questions among these, in the run's order; `None` if means are over all.
+    fn questions<'p>(&self, probes: impl Iterator<Item = &'p str>) -> Option<String> {
+        let Lens { pooled, probes: all, .. } = self.lens;
+        let found: HashSet<&str> = probes.collect();
+        let named = all.iter().filter(|name| found.contains(name.as_str())).cloned().collect();
+        (pooled != all).then(|| listed(named))
+    }
+
     /// Attention of one answer to each role; `None` unless it has all.
     fn masses(&self, example: &Example) -> Option<Vec<f64>> {
         let of = |role: &Role| {
@@ -144,15 +165,19 @@ impl<'a> Words<'a> {
     }
 
     fn first_by_attention(&self) -> Option<String> {
-        let all: Vec<Vec<f64>> =
-            self.lens.examples.iter().filter_map(|example| self.masses(example)).collect();
+        let examples = self.lens.examples.iter();
+        let known = examples.filter_map(|example| Some((example.dimension.as_str(), self.masses(example)?)));
+        let (probes, all): (Vec<&str>, Vec<Vec<f64>>) = known.unzip();
         let (role, times) = self.most_often(&all)?;
         let (of, more) = match self.roles.len() {
             2 => ("two".to_owned(), "more"),
             roles => (roles.to_string(), "most"),
         };
         let gets = role.full(["gets", "get"]);
-        Some(format!("Of the {of}, {gets} {more} attention in {times} of {}.", counted(all.len(), "answer")))
+        let answers = self.answers_to(all.len(), probes.into_iter());
+        let partial = if self.roles.len() == 2 { " that show both" } else { " that show all" };
+        let shown = if all.len() < self.lens.examples.len() { partial } else { "" };
+        Some(format!("Of the {of}, {gets} {more} attention in {times} of {answers}{shown}."))
     }
 
     /// The role that is most often above the others, and in how many answers. `None` for fewer than two roles, or without answers.
@@ -169,7 +194,13 @@ impl<'a> Words<'a> {
         let effect = |role: &'_ Role| causes.effect(Some(role.curve.to), Correctness::All);
         let known: Vec<_> = self.roles.iter().filter_map(|role| Some((role, effect(role)?))).collect();
         let unit = causes.unit;
-        let n = |n: usize| format!(" (n = {})", counted(n, unit.one()));
+        // Effects are means over all questions, not over those of the attention.
+        let dimensions = self.lens.examples.iter().map(|one| ((&*one.case, &*one.probe), &*one.dimension));
+        let dimensions: HashMap<(&str, &str), &str> = dimensions.collect();
+        let answers = causes.answers.iter();
+        let probes = answers.filter_map(|one| dimensions.get(&(&*one.case, &*one.probe)).copied());
+        let questions = self.questions(probes).map(|names| format!(", {names}")).unwrap_or_default();
+        let n = |n: usize| format!(" (n = {}{questions})", counted(n, unit.one()));
         let same = known.iter().all(|(_, estimate)| estimate.n == known[0].1.n);
         let at = if causes.layers_open() > 0.0 { " at the softmax layers" } else { "" };
         let one = |(place, (role, estimate)): (usize, &(&Role, Estimate))| {
@@ -205,15 +236,17 @@ impl<'a> Words<'a> {
         let examples = self.lens.examples.iter().map(|example| ((&*example.case, &*example.probe), example));
         let examples: HashMap<(&str, &str), &Example> = examples.collect();
         let both = |answer: &CausedAnswer| {
-            let masses = self.masses(examples.get(&(&*answer.case, &*answer.probe))?)?;
+            let example = examples.get(&(&*answer.case, &*answer.probe))?;
+            let masses = self.masses(example)?;
             let effects: Option<Vec<f64>> = self.roles.iter().map(|role| effect_of(answer, role)).collect();
-            Some((masses, effects?))
+            Some((example.dimension.as_str(), (masses, effects?)))
         };
-        let (masses, effects): (Vec<_>, Vec<_>) = causes.answers.iter().filter_map(both).unzip();
+        let (probes, both): (Vec<&str>, Vec<_>) = causes.answers.iter().filter_map(both).unzip();
+        let (masses, effects): (Vec<_>, Vec<_>) = both.into_iter().unzip();
         let ((looked, more), (used, larger)) = (self.most_often(&masses)?, self.most_often(&effects)?);
         let pairs = masses.iter().zip(&effects);
         let agree = pairs.filter(|(a, b)| first(a).is_some() && first(a) == first(b)).count();
-        let answers = counted(masses.len(), "answer");
+        let answers = self.answers_to(masses.len(), probes.into_iter());
         let [most, largest] = if self.roles.len() == 2 { ["more", "larger"] } else { ["most", "largest"] };
         let gets = looked.full(["gets", "get"]);
         let has = |role: &Role| role.short(["has", "have"]);

@@ -36,6 +36,8 @@ pub struct Measure {
     /// Reference line: 1 for a lift, .5 for a balance.
     pub reference: Option<f64>,
     pub axis: Axis,
+    /// Below the colour bar of a map, in two short lines.
+    pub unit: [&'static str; 2],
     pub paired: &'static [&'static str],
     /// Also stored per head (mass), for layer-by-head maps.
     pub heads: bool,
@@ -52,13 +54,19 @@ impl Measure {
         scales: &Scale::ALL,
         reference: Some(1.0),
         axis: Axis::Logarithmic,
+        unit: ["times", "baseline"],
         paired: &[],
         heads: false,
         of: |_| None,
     };
 
     /// Base for shares of one of two, around one half.
-    pub const SHARE: Self = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..Self::LIFT };
+    pub const SHARE: Self = Measure {
+        reference: Some(0.5),
+        axis: Axis::Linear(0.0, 1.0),
+        unit: ["share of", "the two"],
+        ..Self::LIFT
+    };
 
     pub fn is_paired(&self) -> bool {
         !self.paired.is_empty()

@@ -77,6 +77,7 @@ pub fn html(study: &Study, sections: &[Section], causes: Option<&Causes>) -> Res
         scatter => scatter.iter().flatten().map(picture).next(),
         answered => answers().count() - failed,
         cut => answers().filter(|row| row.reached_limit()).count(),
+        limit => run.header_text("/identity/sampling/max_new_tokens"),
         failed => failed,
         expected => expected,
         judge => judge.as_deref(),

@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use super::case::Case;
 use super::fields::Fields;
 use super::maps;
-use super::overview::{self, MakeOverview};
+use super::overview::{self, MakeOverview, Screen};
 use super::page::Parts;
 use super::replies::runs_json;
 use super::state::{Runs, Shared};
@@ -51,8 +51,14 @@ pub struct Contents {
     pub bytes: u64,
     /// Number of leading answers held with their texts and attention; the others are in the table alone.
     pub whole: usize,
-    /// Run and overview.
-    overviews: Vec<(String, String)>,
+    overviews: Vec<RunOverview>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RunOverview {
+    run: String,
+    wide: String,
+    phone: String,
 }
 
 impl Contents {
@@ -71,9 +77,10 @@ pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter, make: &MakeOvervi
     let sampled: Vec<usize> = rows.iter().copied().step_by(step).collect();
     let overviews = held.entries.iter().map(|entry| {
         let refused = |error: String| format!("<p class=\"empty\">{}</p>", escaped(&error));
-        (entry.id.clone(), overview::html(make, &entry.dir).unwrap_or_else(refused))
+        let of = |screen| overview::html(make, &entry.dir, screen).unwrap_or_else(refused);
+        RunOverview { run: entry.id.clone(), wide: of(Screen::Wide), phone: of(Screen::Phone) }
     });
-    let overviews: Vec<(String, String)> = overviews.collect();
+    let overviews: Vec<RunOverview> = overviews.collect();
     let size =
         |rows: &[usize]| html(&held, parts, rows, rows.len(), &overviews).map(|html| html.len() as u64);
     let (empty, some) = (size(&[])?, size(&sampled)?);
@@ -98,7 +105,7 @@ fn html(
     parts: &Parts,
     rows: &[usize],
     whole: usize,
-    overviews: &[(String, String)],
+    overviews: &[RunOverview],
 ) -> io::Result<String> {
     let mut replies = Map::new();
     for (number, row) in rows.iter().enumerate().take(whole) {
@@ -113,13 +120,21 @@ fn html(
     let table = Table { stamp: String::new(), ..Table::of(runs).select(rows) };
     replies.insert("/api/runs".to_owned(), runs_json(runs, None).with("stamp", Some("")));
     replies.insert("/api/table".to_owned(), serde_json::to_value(table).unwrap_or_default());
-    // The first is part of the page.
-    for (run, html) in overviews.iter().skip(1) {
-        let query = form_urlencoded::Serializer::new(String::new()).append_pair("run", run).finish();
-        replies.insert(format!("/api/overview?{query}"), json!({"html": html}));
+    let query =
+        |pairs: &[(&str, &str)]| form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    for (at, RunOverview { run, wide, phone }) in overviews.iter().enumerate() {
+        // The first wide one is part of the page.
+        if at > 0 {
+            replies.insert(format!("/api/overview?{}", query(&[("run", run)])), json!({"html": wide}));
+        }
+        // Without pictures both are the same.
+        if phone != wide {
+            let query = query(&[("run", run), ("screen", Screen::PHONE)]);
+            replies.insert(format!("/api/overview?{query}"), json!({"html": phone}));
+        }
     }
     let embedded = json!({"replies": replies}).to_string();
-    let first = overviews.first().map(|(_, html)| html.as_str()).unwrap_or_default();
+    let first = overviews.first().map(|one| one.wide.as_str()).unwrap_or_default();
     Ok(parts.page(Some((&embedded, first)))?.html)
 }
 

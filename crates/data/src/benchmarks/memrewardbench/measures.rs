@@ -10,8 +10,13 @@ const BOTH: [&str; 2] = [CHOSEN, REJECTED];
 const SHARE: Measure = Measure { axis: Axis::Linear(0.3, 0.7), ..Measure::SHARE };
 
 /// Excess over one half, over both orders.
-const EFFECT: Measure =
-    Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..SHARE };
+const EFFECT: Measure = Measure {
+    reference: Some(0.0),
+    axis: Axis::Linear(-0.05, 0.05),
+    unit: ["share less", "one half"],
+    paired: &ORDERS,
+    ..SHARE
+};
 
 pub(super) const MEASURES: [Measure; 11] = [
     Measure {

@@ -2,6 +2,7 @@
 // The page of `palimpsest view`: what its other files share. Texts of a run are only ever set as text; no markup is made of data.
 
 const at = (id) => document.getElementById(id);
+const PHONE = matchMedia('(max-width: 48rem)');
 
 // An element: its name with classes (`p.quiet`), its attributes, its children. Text becomes text.
 function make(name, attributes = {}, ...children) {

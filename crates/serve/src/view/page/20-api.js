@@ -50,8 +50,12 @@ const api = {
   stamp: () => call('/api/stamp'),
   runs: () => call('/api/runs'),
   table: () => call('/api/table'),
-  overviewOf: (run) => `/api/overview?${new URLSearchParams({ run })}`,
-  overview: (run) => call(api.overviewOf(run)),
+  // For a phone its pictures are laid out anew: scaled down, their words would be too small to read.
+  overviewOf: (run, phone = PHONE.matches) => `/api/overview?${new URLSearchParams(phone ? { run, screen: 'phone' } : { run })}`,
+  overview(run) {
+    const path = api.overviewOf(run);
+    return call(ALONE && !(path in embedded.replies) ? api.overviewOf(run, false) : path);
+  },
   async case(row) {
     const got = await kept(`/api/case?row=${row}`);
     // The band of a lane's baseline is drawn as bounds are.

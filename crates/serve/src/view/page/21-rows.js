@@ -14,7 +14,7 @@ const store = { count: 0, columns: [], byKey: new Map(), places: new Map(), orde
 
 // A column of the reply: names and codes, or numbers with the ranges that they lie in, or texts.
 function columnOf({ name, label, about, kind, unit, values, codes }) {
-  const column = { key: name, label, about, kind, unit };
+  const column = { key: name, label, about: about?.replaceAll('`', ''), kind, unit };
   if (kind === 'number') {
     const ranges = RANGES[unit] ?? RANGES.number;
     column.numbers = Float64Array.from(values, (value) => (there(value) ? value : NaN));

@@ -4,7 +4,8 @@
 const LOOK = 600;                  // Milliseconds between two looks at an overview that is being made; at one that will be.
 const LOOK_AGAIN = 5000;
 let overviewing = 0;
-let laid = ALONE ? at('overview-view').innerHTML : null;
+const INITIAL = ALONE ? at('overview-view').innerHTML : null;
+let laid = INITIAL;
 
 function renderOverview() {
   document.title = 'palimpsest';
@@ -16,7 +17,7 @@ async function watchOverview(mine) {
   const runs = data.runs.map((run) => run.id);
   if (!runs.length) return;
   const chosen = runs.includes(one('run')) ? [one('run')] : runs;
-  if (ALONE) embedded.replies[api.overviewOf(runs[0])] ??= { html: laid };
+  if (ALONE) embedded.replies[api.overviewOf(runs[0], false)] ??= { html: INITIAL };
   for (;;) {
     const got = await Promise.all(chosen.map(api.overview));
     if (mine !== overviewing || one('view') !== 'overview') return;

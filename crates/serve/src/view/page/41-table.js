@@ -1,10 +1,19 @@
 // The table's view: columns, filters with counts, search.
 
-// What each column takes of the width, and which are there unless the address says others.
-const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(8rem, 1fr)', question: 'minmax(11rem, 2fr)', answer: 'minmax(11rem, 2fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
-const WIDTH_OF = (column) => WIDTHS[column.key] ?? (column.key.startsWith('shown.') ? '4.2rem' : column.unit === 'rank' ? '4.7rem' : column.numbers ? '5.4rem' : '6rem');
+// Texts share the width that is left; every other column takes as much as its longest value or the longest word of its name needs, in rem.
+const TEXTS = { case: 'minmax(7rem, 1fr)', question: 'minmax(12rem, 3fr)', answer: 'minmax(12rem, 3fr)', note: 'minmax(11rem, 3fr)', error: 'minmax(10rem, 2fr)' };
+const PILLS = ['verdict', 'why'];
+function widthOf(column) {
+  if (TEXTS[column.key]) return TEXTS[column.key];
+  const longest = column.unit === 'rank' ? 7 : column.numbers ? 6 : Math.max(3, ...(column.names ?? []).map((name) => (name === EMPTY ? 0 : name.length)));
+  const word = Math.max(...column.label.split(/\s+/).map((each) => each.length));
+  // A pill has a mark and ends of its own.
+  const value = PILLS.includes(column.key) ? (longest + 2) * 0.5 + 1.2 : longest * 0.53;
+  return `${clamp(Math.max(value, word * 0.56) + 1.1, 3, 10).toFixed(1)}rem`;
+}
+// Shown unless the address names others.
 const FIRST = ['run', 'case', 'probe', 'condition', 'question', 'answer', 'verdict', 'why', 'rank_mass.', 'rank_effect.', 'shown.', 'lost'];
-const SPARED = ['shown.', 'rank_effect.', 'rank_mass.'];   // Left out in turn where a screen lacks the room; Columns has them.
+const SPARED = ['shown.', 'rank_effect.', 'rank_mass.'];   // Left out in turn where a screen lacks the room, all on a phone; Columns has them.
 const MANY = 7;                    // Values of a filter that are listed before the rest is asked for.
 const LISTED = 300;                // And at most.
 
@@ -23,15 +32,14 @@ function chosenColumns() {
   const front = new Set(roles.length <= 2 ? roles : sided.length ? sided.slice(0, 4) : roles.slice(0, 2));
   const ofFront = (column) => !/^(shown|rank_\w+)\./.test(column.key) || front.has(column.key.slice(column.key.indexOf('.') + 1));
   const wanted = named.length ? store.columns.filter((column) => named.includes(column.key))
-    : store.columns.filter((column) => order(column) < FIRST.length && ofFront(column) && !(column.key === 'run' && column.names.length === 1) && !(column.key === 'condition' && column.names.length === 1));
+    : store.columns.filter((column) => order(column) < FIRST.length && ofFront(column) && !(column.names?.length === 1 && /^(run|condition|shown\..*)$/.test(column.key)));
   const room = at('table-side').clientWidth / REM;
-  const fitting = SPARED.reduce((columns, group) => (named.length || PHONE.matches || leastOf(columns) <= room ? columns : columns.filter((column) => !column.key.startsWith(group))), wanted);
+  const fitting = SPARED.reduce((columns, group) => (named.length || (!PHONE.matches && leastOf(columns) <= room) ? columns : columns.filter((column) => !column.key.startsWith(group))), wanted);
   return fitting.toSorted((a, b) => order(a) - order(b));
 }
 // The least that columns take, in rem.
-const leastOf = (columns) => 2 + sum(columns.map((column) => Number.parseFloat(/[\d.]+/.exec(WIDTH_OF(column))[0])));
+const leastOf = (columns) => 2 + sum(columns.map((column) => Number.parseFloat(/[\d.]+/.exec(widthOf(column))[0])));
 const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
-const PHONE = matchMedia('(max-width: 48rem)');
 
 // Why verdicts of these runs are shown nowhere.
 const withheldWords = (runs) => unique(runs.map((run) => run.no_result).filter(Boolean)).map((why) => `Verdicts are withheld: ${why}.`).join(' ');
@@ -59,7 +67,7 @@ function verdictOf(row) {
 function fillRow(of, row, columns) {
   if (row.children.length !== columns.length + 4) {
     row.replaceChildren(make('span.hold', { role: 'gridcell', title: 'Select for a comparison' }),
-      ...columns.map((column) => make('span', { role: 'gridcell' }, column.key === 'case' ? make('a', { tabIndex: -1 }) : ['verdict', 'why'].includes(column.key) ? make('span') : '')),
+      ...columns.map((column) => make('span', { role: 'gridcell' }, column.key === 'case' ? make('a', { tabIndex: -1 }) : PILLS.includes(column.key) ? make('span') : '')),
       ...['phone-name', 'phone-asked.quiet', 'phone-more.quiet'].map((name) => make(`span.${name}`, { 'aria-hidden': 'true' })));
   }
   const cells = row.children;
@@ -71,7 +79,7 @@ function fillRow(of, row, columns) {
       const link = cell.firstChild;
       link.textContent = text;
       link.href = addressOf(changed({ view: 'case', ...addressNames(of) }));
-      cell.className = 'c-case';
+      cell.className = 'c-case wrap';
       cell.title = text;
     } else if (column.key === 'verdict') {
       const [standing, kind] = verdictOf(of);
@@ -83,7 +91,7 @@ function fillRow(of, row, columns) {
       cell.firstChild.className = text ? `pill ${text === 'right' ? '' : text === 'undecided' ? '' : 'label'}` : '';
       cell.firstChild.textContent = text;
     } else {
-      cell.className = column.numbers ? 'number' : ['note', 'error', 'question'].includes(column.key) ? 'quiet' : '';
+      cell.className = column.numbers ? 'number' : TEXTS[column.key] ? `wrap${column.key === 'answer' ? '' : ' quiet'}` : '';
       cell.textContent = text;
       cell.title = text.length > 24 ? text : '';
     }
@@ -110,7 +118,7 @@ function layTable() {
   });
   if (!grid.scroller.isConnected) at('grid-holder').append(grid.scroller);
   grid.columns = columns;
-  grid.scroller.style.setProperty('--columns', ['2rem', ...columns.map(WIDTH_OF)].join(' '));
+  grid.scroller.style.setProperty('--columns', ['2rem', ...columns.map(widthOf)].join(' '));
   // The least that the columns take: head and rows share it, so that they stand in line.
   grid.scroller.style.setProperty('--least', `${leastOf(columns)}rem`);
   const sort = one('sort');
@@ -143,9 +151,9 @@ function layTools() {
   ].filter(Boolean));
 }
 function columnsDialog(from) {
-  const box = make('dialog', { 'aria-label': 'Columns' });
+  const box = make('dialog.columns', { 'aria-label': 'Columns' });
   const now = new Set(chosenColumns().map((column) => column.key));
-  const list = store.columns.map((column) => make('label.line', {}, make('input', { type: 'checkbox', checked: now.has(column.key), value: column.key }), make('span', { text: column.label }), make('span.quiet', { text: column.about ?? '' })));
+  const list = store.columns.map((column) => make('label', {}, make('input', { type: 'checkbox', checked: now.has(column.key), value: column.key }), make('span', { text: column.label }), make('span.quiet', { text: column.about ?? '' })));
   const done = () => { box.close(); box.remove(); from.focus(); };
   box.append(make('h2', { text: 'Columns' }), ...list, make('div.line', {},
     button('Show these', () => { go({ col: [...box.querySelectorAll('input:checked')].map((input) => input.value) }); done(); layTable(); grid.fill(store.order, true); }, { class: 'main' }),

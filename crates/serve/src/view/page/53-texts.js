@@ -81,7 +81,7 @@ function sessionText(held, session, masses, most, look) {
   if (tokens?.length) {
     const body = make('div.turn.body');
     for (const token of tokens) {
-      const piece = make('span.shaded', { text: token.text, title: percent(token.mass) });
+      const piece = make('span.shaded', { title: percent(token.mass) }, ...withBreaks(token.text));
       piece.style.setProperty('--depth', look.most ? Math.min(0.85, 0.85 * Math.sqrt(token.mass / look.most)) : 0);
       body.append(piece);
     }
@@ -155,6 +155,8 @@ async function lookNow(held, note) {
     return { words: `The model could not be asked: ${error.message}` };
   }
 }
+// A token's text; a line break has a sign, so that a token that is nothing else can be seen and chosen.
+const withBreaks = (text) => text.split(/(?=\n)/).flatMap((line) => (line.startsWith('\n') ? [make('span.break', { 'aria-hidden': 'true', text: '↵' }), line] : [line]));
 // The tokens of the answer as buttons, where they are known and can be looked at.
 async function tokensInto(holder, held) {
   if (ALONE || !data.model?.tokens) return;
@@ -170,11 +172,12 @@ async function tokensInto(holder, held) {
     holder.setAttribute('role', 'group');
     holder.setAttribute('aria-label', 'Tokens of the answer: a press shades the texts by its attention, with Shift several');
     if (holder.children.length !== tokens.length) {
-      holder.replaceChildren(...tokens.map((token, i) => make('button', { type: 'button', text: token.text, tabIndex: i === 0 ? 0 : -1, onclick: (event) => chooseToken(i, event.shiftKey) })));
+      // Not buttons, which a browser lays out as boxes: a line break in one would break no line of the answer.
+      holder.replaceChildren(...tokens.map((token, i) => make('span', { role: 'button', tabIndex: i === 0 ? 0 : -1, onclick: (event) => chooseToken(i, event.shiftKey) }, ...withBreaks(token.text))));
       holder.addEventListener('keydown', (event) => {
         const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         const place = [...holder.children].indexOf(document.activeElement);
-        if (event.key === ' ') { event.preventDefault(); chooseToken(place, true); return; }
+        if (event.key === ' ' || event.key === 'Enter') { event.preventDefault(); chooseToken(place, event.key === ' ' || event.shiftKey); return; }
         if (!by || place < 0) return;
         event.preventDefault();
         const next = holder.children[clamp(place + by, 0, tokens.length - 1)];

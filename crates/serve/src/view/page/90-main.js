@@ -130,6 +130,7 @@ async function begin() {
   const unfold = () => { at('filters').open = wide.matches; };
   wide.addEventListener('change', unfold);
   unfold();
+  PHONE.addEventListener('change', () => { if (!at('overview-view').hidden) renderOverview(); });
   darkness.addEventListener('change', () => { for (const picture of current.pictures) picture.draw(); });
   addEventListener('resize', later(80, () => { for (const picture of current.pictures) picture.draw(); if (one('view') === 'table') render(false, 'back'); }));
   try {
