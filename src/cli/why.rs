@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 
-use crate::chat::endpoint::KeyArgs;
 use super::EndedWithErrors;
+use crate::chat::endpoint::KeyArgs;
 use crate::ground::sheet::Format;
 use crate::ground::table::wrapped;
 use crate::heads::HeadScores;

@@ -38,7 +38,7 @@ impl Run {
             "settings": {"seed": 0, "controls": 4, "readings": 32}
         });
         std::fs::write(dir.join("why.jsonl"), format!("{why}\n")).unwrap();
-        let runs = Runs::open(&[dir.clone()], None).unwrap();
+        let runs = Runs::open(std::slice::from_ref(&dir), None).unwrap();
         assert!(reply(&runs, "/api/table", &Query::of("")).unwrap().unwrap().contains("no effect"));
         let files = files(&dir);
         Run { root, files }
@@ -60,7 +60,7 @@ impl Run {
         let (dir, path) = (self.dir(), self.dir().join(name));
         std::fs::write(&path, bytes).unwrap();
         let ((), largest) = largest_of(|| {
-            match Runs::open(&[dir.clone()], None) {
+            match Runs::open(std::slice::from_ref(&dir), None) {
                 Ok(runs) => {
                     for path in ["/api/runs", "/api/table"] {
                         assert!(reply(&runs, path, &Query::of("")).is_ok());

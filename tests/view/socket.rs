@@ -22,7 +22,8 @@ fn the_page_is_served_at_a_unix_socket_that_goes_with_it() {
     let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
     assert_eq!(listener.address().unwrap().url("/"), format!("unix:{}", path.display()));
     let overviews = Overviews::new(overview());
-    let server = Server::new(listener, Shared::new(runs(&dir)), Parts::default(), overviews, None).unwrap();
+    let server =
+        Server::new(listener, Shared::new(runs(&dir)), Parts::default(), overviews, None, None).unwrap();
     let stop = Arc::<AtomicBool>::default();
     let own = Arc::clone(&stop);
     let serving = std::thread::spawn(move || server.run(&own));

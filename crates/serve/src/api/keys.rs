@@ -81,7 +81,12 @@ pub enum KeysError {
 impl Keys {
     /// A single key without limits, called `key`.
     pub fn one(key: &str) -> Self {
-        Keys(vec![Arc::new(Key { name: "key".to_owned(), secret: Secret::of(key), places: None, rate: None })])
+        Keys(vec![Arc::new(Key {
+            name: "key".to_owned(),
+            secret: Secret::of(key),
+            places: None,
+            rate: None,
+        })])
     }
 
     /// Reads a file of `[[key]]` tables (TOML).

@@ -37,6 +37,9 @@ pub enum Upstream {
     Local(Arc<LocalServer>),
 }
 
+/// Bytes of a request, if it has some.
+type Body<'a> = Option<Cow<'a, [u8]>>;
+
 impl Upstream {
     /// Parses `URL#MODEL`, or a local model's name, folder or file; the local server logs to `log`.
     pub fn parse(named: &str, log: &Path, keys: &Keys) -> Result<Self, String> {

@@ -5,19 +5,30 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The folder of a repository in a cache.
+use hf_hub::{Cache, Repo, RepoType};
+
+/// A repository in a cache.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
-    folder: PathBuf,
+    cache: Cache,
+    repo: Repo,
 }
 
 impl Layout {
     pub(super) fn new(cache: &Path, repo: &str) -> Self {
-        Layout { folder: cache.join(folder_name(repo)) }
+        Layout { cache: Cache::new(cache.to_owned()), repo: Repo::model(repo.to_owned()) }
+    }
+
+    pub(super) fn folder_name(&self) -> String {
+        self.repo.folder_name()
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.cache.path().join(self.folder_name())
     }
 
     pub(super) fn blob(&self, name: &str) -> PathBuf {
-        self.folder.join("blobs").join(name)
+        self.folder().join("blobs").join(name)
     }
 
     /// A download that has not ended.
@@ -26,18 +37,17 @@ impl Layout {
     }
 
     pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
-        self.folder.join("snapshots").join(commit)
+        self.cache.repo(self.repo.clone()).pointer_path(commit)
     }
 
     /// A revision may have slashes.
     pub(super) fn reference(&self, revision: &str) -> PathBuf {
-        self.folder.join("refs").join(revision)
+        self.folder().join("refs").join(revision)
     }
 
-    pub(super) fn write_reference(&self, revision: &str, commit: &str) -> io::Result<()> {
-        let at = self.reference(revision);
-        at.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(at, commit)
+    pub(super) fn write_reference(&self, repo: &str, revision: &str, commit: &str) -> io::Result<()> {
+        let at = Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned());
+        self.cache.repo(at).create_ref(commit)
     }
 
     /// Opens the part of a blob to append to it after `kept` bytes, or empties it.
@@ -58,10 +68,6 @@ impl Layout {
         let found = fs::symlink_metadata(self.part(blob));
         found.ok().filter(fs::Metadata::is_file).map_or(0, |found| found.len())
     }
-}
-
-pub(super) fn folder_name(repo: &str) -> String {
-    format!("models--{}", repo.replace('/', "--"))
 }
 
 /// The name of a blob in an `ETag` such as `"c0ffee"` or `W/"c0ffee"`; `None` if it is no plain name.

@@ -26,7 +26,7 @@ use client::{Bar, Client, Listed, Listing, variable};
 pub(super) use files::Part;
 use files::{CONFIG, TOKENIZER};
 pub(super) use id::HubId;
-use layout::{Layout, folder_name};
+use layout::Layout;
 
 /// Name prefix of folders with finished files; new pulls keep them.
 pub(super) const KEPT_PREFIX: &str = "hub-";
@@ -199,7 +199,7 @@ impl Fetch<'_> {
         std::fs::create_dir_all(&locks).with_context(|| {
             format!("cannot create {}; name a folder that you can write to in HF_HOME", locks.display())
         })?;
-        let _lock = lock(&locks.join(format!("{}.palimpsest.lock", folder_name(repo))), repo)?;
+        let _lock = lock(&locks.join(format!("{}.palimpsest.lock", layout.folder_name())), repo)?;
 
         let mut whole = self.whole(&wanted)?;
         let bar = self.announce(&wanted, &whole, &snapshot);
@@ -234,7 +234,7 @@ impl Fetch<'_> {
         if !is_commit(&id.revision) {
             // Last, since it makes the snapshot found.
             let at = cannot("write", &snapshot);
-            layout.write_reference(&id.revision, &listing.commit).with_context(at)?;
+            layout.write_reference(repo, &id.revision, &listing.commit).with_context(at)?;
         }
         let files = model_in(&snapshot, id, part);
         files.map_err(|missing| anyhow!("{id} was fetched and is not whole: {missing}"))
