@@ -380,7 +380,9 @@ fn half_requests_keep_nobody_from_the_page_and_end_by_themselves() {
     synthetic_run::write(&dir, &Plan { cases: 2, ..Plan::small() });
     let served = served(&dir, None);
     let own = served.address.to_string();
-    let body = format!("POST /api/ask HTTP/1.1\r\nhost: {own}\r\ncontent-length: 500\r\n\r\n{{");
+    let body = format!(
+        "POST /api/ask HTTP/1.1\r\nhost: {own}\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 500\r\n\r\n{{"
+    );
     let mut silent = TcpStream::connect(served.address).unwrap();
     silent.write_all(body.as_bytes()).unwrap();
     let head = format!("GET / HTTP/1.1\r\nhost: {own}\r\n");

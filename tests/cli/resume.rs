@@ -96,10 +96,15 @@ fn ctrl_c_says_which_answers_were_under_way_and_they_are_asked_again() {
         command
     };
     let told = " of 3 answers of case sample-t1-01-suitcase were under way and will be asked again";
-    // On a busy machine the signal may arrive before the first question, when nothing is in progress.
-    let said = (0..5).any(|_| {
+    // The signal may arrive before the first question, when nothing is in progress; the next try waits longer.
+    let said = (0..5).any(|tries| {
         let _ = std::fs::remove_dir_all(&dir);
-        let stopped = interrupt(command(), || dir.join("run.json").exists(), signal("-INT"));
+        let begun = || {
+            let begun = dir.join("run.json").exists();
+            std::thread::sleep(std::time::Duration::from_millis(if begun { 40 * tries } else { 0 }));
+            begun
+        };
+        let stopped = interrupt(command(), begun, signal("-INT"));
         assert_eq!(stopped.code, Some(130), "{}", stopped.err);
         assert!(stopped.err.contains("answers that have ended are kept"), "{}", stopped.err);
         assert_eq!(lines(&dir.join("answers.jsonl")), 0);

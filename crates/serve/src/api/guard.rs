@@ -15,8 +15,6 @@ use axum::http::header::{
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use axum::response::IntoResponse;
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
 use super::keys::{Key, Keys};
@@ -46,25 +44,6 @@ pub fn allowed_host(text: &str) -> Result<String, String> {
         false => {
             Err(format!("{text:?} is no name of a host; give it alone, without http:// and without a port"))
         }
-    }
-}
-
-/// Digest of a key or token, so that comparison takes equal time for every length.
-#[derive(Clone, Copy)]
-pub struct Secret(pub(super) [u8; 32]);
-
-impl Secret {
-    pub fn of(text: &str) -> Self {
-        Secret(Sha256::digest(text.as_bytes()).into())
-    }
-
-    pub fn is(&self, sent: &str) -> bool {
-        self.equals(&Secret::of(sent))
-    }
-
-    /// Takes equal time whatever differs.
-    pub fn equals(&self, other: &Secret) -> bool {
-        bool::from(self.0.ct_eq(&other.0))
     }
 }
 

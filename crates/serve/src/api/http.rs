@@ -68,7 +68,8 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let path = known(request.uri().path());
     let origin = app.guard.allowed_origin(request.headers());
     let (client, at_once) = admitted(&app, &request, path);
-    let line = Arc::new(Line::new(&app, client, request.headers(), path));
+    let (format, slow) = (app.options.log, app.options.slow);
+    let line = Arc::new(Line::new(format, slow, &app.metrics, client, request.headers(), path));
     let mut reply = match at_once {
         Some(reply) => reply,
         None => {

@@ -10,10 +10,10 @@ use std::time::Instant;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
-use super::guard::Secret;
 use super::json::{count, list, read, text};
 use palimpsest_core::engine::thread::Scope;
 use palimpsest_data::ground::text_file;
@@ -22,6 +22,25 @@ const LONGEST_NAME: usize = 64;
 
 /// Most requests at once or a minute.
 const MOST: usize = 1_000_000;
+
+/// Digest of a key or token, so that comparison takes equal time for every length.
+#[derive(Clone, Copy)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    pub fn of(text: &str) -> Self {
+        Secret(Sha256::digest(text.as_bytes()).into())
+    }
+
+    pub fn is(&self, sent: &str) -> bool {
+        self.equals(&Secret::of(sent))
+    }
+
+    /// Takes equal time whatever differs.
+    pub fn equals(&self, other: &Secret) -> bool {
+        bool::from(self.0.ct_eq(&other.0))
+    }
+}
 
 /// The keys that a server accepts; none if it asks for none.
 #[derive(Debug, Clone, Default)]

@@ -11,7 +11,6 @@ use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::app::{App, ServeOptions};
 use super::error::ApiError;
 use super::keys::Key;
 use super::metrics::Metrics;
@@ -130,10 +129,17 @@ pub struct Client {
 }
 
 impl Line {
-    pub fn new(app: &App, client: Client, headers: &HeaderMap, path: &'static str) -> Self {
-        let ServeOptions { log: format, slow, .. } = app.options;
+    /// Requests of at least `slow` are marked.
+    pub fn new(
+        format: LogFormat,
+        slow: Duration,
+        metrics: &Arc<Metrics>,
+        client: Client,
+        headers: &HeaderMap,
+        path: &'static str,
+    ) -> Self {
         let Client { key, peer, place } = client;
-        let (id, metrics) = (request_id(headers), Arc::clone(&app.metrics));
+        let (id, metrics) = (request_id(headers), Arc::clone(metrics));
         let record = Record { id, path, key, peer, begun: Instant::now(), metrics, noted: Mutex::default() };
         Line { record: Arc::new(record), format, slow, _place: place }
     }

@@ -34,7 +34,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval between looks for a half-closed client.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Age of a half-closed connection at its second interim response.
+const SECOND_INTERIM: Duration = Duration::from_millis(250);
 
 /// Time that a half-closed client of HTTP/1.0 has.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,7 +82,7 @@ impl HalfClosed {
     fn new() -> Self {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        HalfClosed { since: Instant::now(), looks, interim: LOOK, rounds: 0 }
+        HalfClosed { since: Instant::now(), looks, interim: Duration::ZERO, rounds: 0 }
     }
 }
 
@@ -118,7 +121,7 @@ impl<S: Stream> Socket<S> {
             let age = half_closed.since.elapsed();
             match self.connection.silent() {
                 Some(Version::HTTP_11) if age >= half_closed.interim => {
-                    half_closed.interim = half_closed.interim.saturating_mul(4);
+                    half_closed.interim = half_closed.interim.saturating_mul(4).max(SECOND_INTERIM);
                     let sent = self.stream.as_mut().poll_write(cx, INTERIM);
                     if !matches!(sent, Poll::Ready(Ok(count)) if count == INTERIM.len()) {
                         return Poll::Ready(());

@@ -18,7 +18,8 @@ use rand::rngs::{SysError, SysRng};
 use sha2::{Digest, Sha256};
 
 use crate::api::error::ApiError;
-use crate::api::guard::{Secret, bearer};
+use crate::api::guard::bearer;
+use crate::api::keys::Secret;
 
 /// Key in the query of the address.
 const NAME: &str = "token";
