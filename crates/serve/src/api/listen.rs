@@ -1,6 +1,6 @@
 //! Listening: a TCP port or a Unix socket, and the connections to it.
 //!
-//! Serves the router of `serve` and that of `view`. [`places`](super::places) says which connections may stay, [`socket`](super::socket)
+//! Serves the router of `serve` and that of `view`. `places` says which connections may stay, `socket`
 //! limits the time of each.
 
 use std::fmt;

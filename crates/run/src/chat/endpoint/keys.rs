@@ -22,7 +22,7 @@ const REDACTED: &[u8] = b"[key]";
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub struct KeyArgs {
     /// Key of an endpoint: its host, or HOST:PORT, and the name of the environment variable that holds the key, never the key itself
-    /// (repeatable) [default: OPENAI_API_KEY for https://api.openai.com, PALIMPSEST_API_KEY for the command's only other remote host or, if
+    /// (repeatable) [default: OPENAI_API_KEY for api.openai.com, PALIMPSEST_API_KEY for the command's only other remote host or, if
     /// there is none, for this machine]
     #[arg(long = "key", value_name = "HOST=VARIABLE", help_heading = "Endpoint")]
     bindings: Vec<String>,
