@@ -267,6 +267,19 @@ fn what_does_not_fit_waits_and_what_was_used_longest_ago_makes_room() {
 }
 
 #[test]
+fn a_cancelled_request_waits_for_no_slot() {
+    let thread = thread(TINY[0], Limits { parallel: 1, tokens: 8 * CONTEXT, prompts: 4 });
+    let first = thread.ask(Asked::new(text(0, 20), greedy(CONTEXT - 40)).request());
+    while !matches!(first.next_event(), Some(Event::Token(_))) {}
+    let second = thread.ask(plain(text(1, 20)).request());
+    second.cancel();
+    assert!(matches!(second.wait(), Err(RequestError::Engine(EngineError::Interrupted))));
+    // The first one still has the slot.
+    first.cancel();
+    assert!(matches!(first.wait(), Err(RequestError::Engine(EngineError::Interrupted))));
+}
+
+#[test]
 fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_overtakes_it() {
     let thread = thread(TINY[0], many());
     let log = Arc::new(Mutex::new(Vec::new()));

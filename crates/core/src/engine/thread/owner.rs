@@ -251,20 +251,21 @@ impl EngineLoop {
         }
     }
 
-    /// Starts reading waiting prompts, within the limits.
+    /// Drops what was cancelled of the waiting prompts, and starts reading others, within the limits.
     fn begin_waiting(&mut self) {
+        // Cancelled tasks take no memory beyond the round.
+        let context = self.shelf.context();
+        self.waiting.retain_mut(|queued| {
+            queued.check(context);
+            !queued.branches.is_empty()
+        });
         let mut passed = Vec::new();
         while self.reading.len() < MOST_READ
             && self.live.len() + self.reading.len() < self.limits.parallel
             && self.ready.is_empty()
             && let Some(at) = self.next_waiting(&passed)
-            && let Some(mut queued) = self.waiting.remove(at)
+            && let Some(queued) = self.waiting.remove(at)
         {
-            // Drop cancelled branches first.
-            queued.check(self.shelf.context());
-            if queued.branches.is_empty() {
-                continue;
-            }
             let first = queued.first_to_read(&self.engine);
             let prompt = queued.prompt();
             let scope = queued.id.caller.scope();
