@@ -9,21 +9,27 @@ use anyhow::Context;
 use crate::progress::note;
 
 /// Exit code after Ctrl-C.
-const INTERRUPTED: i32 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
+
+static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// True after the first Ctrl-C.
+pub(super) fn is_set() -> bool {
+    FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
 
 pub(super) fn end(says: impl Display) -> ! {
     note(says);
-    std::process::exit(INTERRUPTED)
+    std::process::exit(INTERRUPTED.into())
 }
 
 pub(super) fn end_resumable() -> anyhow::Result<()> {
     super::say("stopped; the same command resumes")?;
-    std::process::exit(INTERRUPTED)
+    std::process::exit(INTERRUPTED.into())
 }
 
 /// Flag set by Ctrl-C or SIGTERM, with the message of the first one. A second signal exits at once and loses the current step.
 pub(super) fn flag(says: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {
         return Ok(Arc::clone(flag));
     }

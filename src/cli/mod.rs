@@ -173,6 +173,8 @@ fn main(args: impl Iterator<Item = OsString>) -> u8 {
             match () {
                 () if error.is::<WrongUsage>() => 2,
                 () if error.is::<EndedWithErrors>() => WITH_ERRORS,
+                // A step that failed while it was being stopped.
+                () if interrupt::is_set() => interrupt::INTERRUPTED,
                 () => 1,
             }
         }

@@ -20,7 +20,7 @@ pub unsafe fn run(args: impl Iterator<Item = OsString>) -> u8 {
         unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
     }
     // The Python package has named its own.
-    supervisor::set_own_command(std::env::current_exe().into_iter().map(OsString::from).collect());
+    supervisor::set_own_command(own_program().into_iter().collect());
     keep_memory();
     // Runs on a compute-pool thread: entering the pool from outside costs as much as a small matrix product, and a generated token has
     // hundreds. The stack is a main thread's. On failure rayon's default pool is used.
@@ -29,6 +29,12 @@ pub unsafe fn run(args: impl Iterator<Item = OsString>) -> u8 {
 }
 
 const STACK: usize = 8 << 20;
+
+/// The program that is running, which on Linux can be started again after its file was replaced or deleted.
+fn own_program() -> Option<OsString> {
+    let file = std::env::current_exe().ok()?;
+    Some(if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { file.into() })
+}
 
 /// Keeps freed memory in the allocator: a forward pass reallocates the same megabytes for each intermediate, and fresh pages from the
 /// system cost a quarter of a prefill.

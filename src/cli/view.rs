@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 
 use super::interrupt;
 use crate::api::listen::{Address, Listener};
-use crate::chat::endpoint::{KeyArgs, Keys};
+use crate::chat::endpoint::{KeyArgs, Keys, is_address};
 use crate::ground::order::unique;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
 use crate::progress::note;
@@ -218,7 +218,7 @@ fn agreed() -> anyhow::Result<bool> {
 
 /// Loads the model for the longest prompt with its answer, with the runs' dtypes if they agree.
 fn asker(name: &str, keys: &Keys, args: &Args, runs: &Shared) -> anyhow::Result<(Asker, Worker)> {
-    if name.starts_with("http://") || name.starts_with("https://") {
+    if is_address(name) {
         return Asker::of_server(name, keys);
     }
     let options = local_options(args, &runs.held())?;

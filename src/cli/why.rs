@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 
 use super::EndedWithErrors;
-use crate::chat::endpoint::KeyArgs;
+use crate::chat::endpoint::{KeyArgs, is_address};
 use crate::ground::sheet::Format;
 use crate::ground::table::wrapped;
 use crate::heads::HeadScores;
@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
     /// Where a question names no values, generate a new answer under each change and ask the judge of the verdicts, once per change: a
-    /// judge on this machine by scoring, an endpoint by a request
+    /// judge on this machine by scoring, an endpoint by a request, if --judge has its whole address or --key its host
     #[arg(long)]
     anew: bool,
     /// Most forward passes of the search for a certificate, over sessions and layers
@@ -72,6 +72,18 @@ pub struct Args {
     by: RereadArgs,
 }
 
+/// An endpoint that a run folder names is asked only if the command line names it too: a stranger's folder would get the texts, and a key.
+fn check_named(judge: &str, args: &Args) -> anyhow::Result<()> {
+    let named = args.judge.as_deref().and_then(|name| name.strip_prefix(judge));
+    let is_named = named.is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("));
+    ensure!(
+        !is_address(judge) || is_named || args.keys.names(judge),
+        "the run folder names {judge} as its judge, and --anew would send it texts; if it may have them, give its whole address, --judge \
+         {judge}, or its host in --key HOST=VARIABLE"
+    );
+    Ok(())
+}
+
 pub fn run(args: Args) -> anyhow::Result<()> {
     // Fail early, before opening the model. The folder is locked.
     let place = args.dir.display();
@@ -90,6 +102,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     ensure!(!asked.is_empty(), "{place} has no answers that could be labelled; finish the run first");
     // A regenerated answer may be as long as the run allows.
     let most = identity.sampling.filter(|_| args.anew).map_or(0, |sampling| sampling.max_new_tokens);
+    if args.anew {
+        check_named(&judged.name.judge, &args)?;
+    }
     let instructions = args.anew.then(|| anew_instructions(folder, judged.name)).transpose()?;
 
     let keys = args.keys.of(instructions.iter().map(|_| &*judged.name.judge))?;

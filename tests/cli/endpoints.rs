@@ -132,7 +132,12 @@ fn a_key_goes_where_its_flag_says_and_what_repeats_it_is_kept_without_it() {
 #[test]
 fn a_key_that_is_not_set_or_has_no_server_ends_the_command_before_any_request() {
     for (flags, part) in [
-        (&["--key", "127.0.0.1=NO_SUCH_KEY"][..], "NO_SUCH_KEY is not set"),
+        (
+            &["--key", "127.0.0.1=NO_SUCH_KEY"][..],
+            "--key 127.0.0.1=...: this environment variable is not set",
+        ),
+        (&["--key", "127.0.0.1=sk12345678"], "not the key itself"),
+        (&["--key", "127.0.0.1=HOME", "--key", "127.0.0.1=PATH"], "--key names 127.0.0.1 twice"),
         (&["--key", "127.0.0.1:9=HOME"], "calls no endpoint there"),
         (&["--key", "sk-12345678"], "HOST=VARIABLE"),
         (&["--memory", "x=true", "--memory-model", "http://far.invalid/v1#m"], "--key-over-http"),
@@ -155,7 +160,23 @@ fn a_key_that_is_not_set_or_has_no_server_ends_the_command_before_any_request() 
     let mut judging =
         command(["judge", "--judge", "https://far.invalid/v1#m", "--key", "far.invalid=NO_SUCH_KEY", "."]);
     judging.env_remove("NO_SUCH_KEY");
-    assert!(ended(judging).err.contains("NO_SUCH_KEY is not set"));
+    assert!(ended(judging).err.contains("this environment variable is not set"));
+}
+
+#[test]
+fn an_address_with_a_password_is_refused_without_it_however_its_scheme_is_written() {
+    let root = tempfile::tempdir().unwrap();
+    for scheme in ["http", "HTTP", "Https"] {
+        let mut running = command(["run", "--data", "sample", "--limit", "1", "--model"]);
+        running
+            .arg(format!("{scheme}://me:hunter2@far.invalid/v1#m"))
+            .arg("--out")
+            .arg(root.path().join("run"));
+        let refused = ended(running);
+        assert_eq!(refused.code, Some(1), "{}", refused.err);
+        assert!(refused.err.contains("a user, a password"), "{}", refused.err);
+        assert!(!refused.err.contains("hunter2") && !refused.out.contains("hunter2"), "{}", refused.err);
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! No process of a memory system outlives a run, its environment holds no keys, and calls that all fail are no success.
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use palimpsest::memory::system::http_server::{HttpServer, Response};
@@ -36,7 +37,8 @@ fn no_process_of_a_memory_system_is_left_when_a_run_is_stopped_or_killed() {
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-HUP", Some(130)), ("-KILL", None)] {
         let root = tempfile::tempdir().unwrap();
         let (out, ids) = (root.path().join("run"), root.path().join("ids"));
-        let behaviour = format!("'clings={}' hangs=ingest", ids.display());
+        // It also tries to keep open what tells its supervisor of the end.
+        let behaviour = format!("'clings={}' holds hangs=ingest", ids.display());
         let mut child = run_command(&out, &behaviour, &["--no-attention"]).spawn().unwrap();
         until("the system and two sessions below it run", || lines(&ids) == 3);
         // The run, its supervisor, the system, and its children.
@@ -66,6 +68,53 @@ fn no_process_of_a_memory_system_is_left_by_a_time_out_or_by_the_end() {
         assert!(lines(&ids) > 0, "{hangs}");
         until(&format!("{hangs}: {:?}", living(&ids)), || living(&ids).is_empty());
     }
+}
+
+#[test]
+fn a_system_that_closes_its_output_and_stays_is_noticed_before_its_time_is_up() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    let run = ended(run_command(&out, "mute=search", &["--no-attention"]));
+    assert_eq!(run.code, Some(1), "{}", run.err);
+    for row in RunFolder::read(&out).unwrap().answers {
+        let error = row.error.unwrap();
+        assert!(error.contains("the process closed its output without a reply"), "{error}");
+    }
+}
+
+#[test]
+fn a_system_that_fails_to_start_after_ctrl_c_was_interrupted() {
+    let root = tempfile::tempdir().unwrap();
+    let (out, ids) = (root.path().join("run"), root.path().join("ids"));
+    let behaviour = format!("'clings={}' hangs=hello", ids.display());
+    let mut child = run_command(&out, &behaviour, &["--no-attention"]).spawn().unwrap();
+    until("the system runs", || lines(&ids) == 3);
+    let kill = |signal: &str, id: &str| {
+        // The last ones may have ended with the first.
+        Command::new("kill").args([signal, id]).stderr(Stdio::null()).status().unwrap();
+    };
+    kill("-INT", &child.id().to_string());
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.contains("Ctrl-C again stops at once")));
+    std::fs::read_to_string(&ids).unwrap().lines().for_each(|id| kill("-KILL", id));
+    assert!(said.any(|line| line.starts_with("error: ")));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_run_whose_program_is_deleted_starts_its_systems() {
+    let root = tempfile::tempdir().unwrap();
+    // Beside the program, where it can be linked: a copy that is still open for writing elsewhere does not start.
+    let program = Path::new(env!("CARGO_BIN_EXE_palimpsest"));
+    let beside = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    let linked = beside.path().join("palimpsest");
+    std::fs::hard_link(program, &linked).unwrap();
+    let mut command = Command::new(&linked);
+    command.args(run_command(&root.path().join("run"), "", &["--no-attention"]).get_args());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::fs::remove_file(&linked).unwrap();
+    let run = child.wait_with_output().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
 }
 
 fn calls(out: &Path) -> Vec<CallRow> {

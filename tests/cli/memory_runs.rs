@@ -1,4 +1,7 @@
 //! Memory systems as conditions of a run.
+use palimpsest::memory::system::http_server::{HttpServer, Request, Response};
+use serde_json::{Value, json};
+
 use super::resume::{interrupt, signal};
 use super::*;
 
@@ -168,6 +171,37 @@ fn e10_writes_that_are_not_told_are_not_measured() {
             assert!(counts.windows(3).any(unknown), "{name}: {line}");
         }
     }
+}
+
+#[test]
+fn a_system_at_an_address_of_this_machine_is_reached_without_the_proxy_and_redirects_to_nowhere() {
+    let root = tempfile::tempdir().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let run = |name: &str, address: &str| {
+        let mut run = over_sample(&root.path().join(name), "1", &format!("far={address}"));
+        run.arg("--no-attention").env_remove("NO_PROXY").env_remove("no_proxy");
+        run.env("HTTP_PROXY", format!("http://127.0.0.1:{closed}"));
+        ended(run)
+    };
+    let server = HttpServer::start(std::sync::Arc::new(|request: Request| {
+        let message: Value = serde_json::from_slice(&request.body).unwrap();
+        let memories = json!([{"id": "a", "text": "tea"}]);
+        Response::json(
+            200,
+            &json!({"id": message["id"], "ok": true, "name": "far", "can": [], "memories": memories}),
+        )
+    }));
+    let server = server.unwrap();
+    let reached = run("reached", &server.url());
+    assert_eq!(reached.code, Some(0), "{}", reached.err);
+
+    let elsewhere = crate::endpoint::serve(vec![crate::endpoint::ok("caught", "stop")]);
+    let to = format!("Location: {}\r\n", elsewhere.address().replace("#some/model", ""));
+    let redirect = crate::endpoint::Scripted::Reply("302 Found", to.leak(), String::new());
+    let redirecting = crate::endpoint::serve(vec![redirect]);
+    let refused = run("refused", &redirecting.address().replace("#some/model", ""));
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.err.contains("answers 302") && elsewhere.seen().is_empty(), "{}", refused.err);
 }
 
 #[test]

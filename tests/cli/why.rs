@@ -189,15 +189,30 @@ fn answers_generated_anew_are_put_to_the_endpoint_that_judged_them() {
     let judged = palimpsest(["judge", dir.to_str().unwrap(), "--judge", &judge]);
     assert_eq!(judged.code, Some(0), "{}", judged.err);
 
+    // An address that the run folder alone names is sent nothing.
+    let before = calls.load(Ordering::SeqCst);
+    for more in [&["--anew"][..], &["--anew", "--judge", "stub"]] {
+        let mut command = why("llama-tiny", &dir, more);
+        let refused = ended({
+            command.env("PALIMPSEST_API_KEY", "sk-secret-of-this-test");
+            command
+        });
+        assert_eq!(refused.code, Some(1), "{}", refused.err);
+        assert!(refused.err.contains(&format!("--judge {judge}")), "{}", refused.err);
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), before);
+
     // A judge without a verdict leaves no label; a rerun asks again.
     mute.store(true, Ordering::SeqCst);
-    let silent = ended(why("llama-tiny", &dir, &["--anew"]));
+    let silent = ended(why("llama-tiny", &dir, &["--anew", "--judge", &judge]));
     assert!(silent.err.contains("3 answers have no label"), "{}", silent.err);
     assert_eq!(silent.code, Some(3));
     assert_eq!(read_why(&dir).unwrap().len(), 0);
     mute.store(false, Ordering::SeqCst);
     let before = calls.load(Ordering::SeqCst);
-    let done = ended(why("llama-tiny", &dir, &["--anew"]));
+    let mut by_host = why("llama-tiny", &dir, &["--anew", "--key", "127.0.0.1=KEY_OF_THIS_TEST"]);
+    by_host.env("KEY_OF_THIS_TEST", "sk-secret-of-this-test");
+    let done = ended(by_host);
     assert_eq!(done.code, Some(0), "{}", done.err);
     let rows = read_why(&dir).unwrap();
     assert_eq!(rows.len(), 3);

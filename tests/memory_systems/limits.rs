@@ -1,5 +1,7 @@
 //! Time limits of memory systems, and their flag.
 
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
@@ -10,7 +12,7 @@ use palimpsest::memory::system::transport::{Address, ChildProcess, Transport};
 use palimpsest::memory::system::wire::{Patience, WireSystem};
 use serde_json::{Value, json};
 
-use super::{environment, script};
+use super::{environment, post, proxy, script};
 
 const LIMITS: &str = "start=1.5,session=0.75,search=0.25";
 
@@ -133,4 +135,66 @@ fn a_reply_of_another_id_without_an_error_or_of_no_json_is_none_and_quoted_in_pa
         assert_eq!(error.kind, FailureKind::Nonsense);
         assert!(error.message.contains(part) && error.message.len() < 1000, "{error}");
     }
+}
+
+/// Writes lines until nobody reads them for a second, or 16 MiB are read; its argument is the folder where a file then says which.
+const FLOOD: &str = r#"
+import os, select, sys, time
+for _ in range(4096):
+    if not select.select([], [1], [], 1)[1]:
+        open(sys.argv[1] + "/waits", "w")
+        break
+    os.write(1, b"x" * 4095 + b"\n")
+else:
+    open(sys.argv[1] + "/all", "w")
+time.sleep(3600)
+"#;
+
+#[test]
+fn a_system_that_writes_without_end_is_read_as_far_as_it_was_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!("python3 -c '{FLOOD}' '{}'", folder.path().display());
+    let mut child = ChildProcess::new(&command, &folder.path().join("log"), environment()).unwrap();
+    child.start().unwrap();
+    let said = |name: &str| Path::new(folder.path()).join(name).exists();
+    while !said("waits") && !said("all") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(said("waits"), "all was read");
+    let line = child.exchange(b"{}", Duration::from_secs(60)).unwrap();
+    assert_eq!(line.len(), 4096);
+}
+
+#[test]
+fn a_system_reaches_no_path_of_the_endpoint_but_those_of_its_models() {
+    let run = tempfile::tempdir().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let handler: Handler = Arc::new(move |request: Request| {
+        seen.lock().unwrap().push(request.path);
+        Response::json(200, &json!({}))
+    });
+    let model = HttpServer::start(handler).unwrap();
+    let proxy = proxy(run.path(), &model.url());
+    let key = proxy.llm().key;
+    let get = |path: &str| {
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
+        let request = agent.get(format!("{}/{path}", proxy.llm().base_url));
+        request.header("Authorization", format!("Bearer {key}")).call().unwrap().status().as_u16()
+    };
+    for path in
+        ["files", "../../admin/keys", "models/../files", "models/%2e%2e/files", "models/m", "embeddings"]
+    {
+        assert_eq!(get(path), 404, "{path}");
+    }
+    for path in ["fine_tuning/jobs", "embeddings/../files", "%2e%2e/files", "models"] {
+        let (status, said) = post(&proxy, path, &key, &json!({}));
+        assert_eq!(status, 404, "{path}: {said}");
+    }
+    assert!(asked.lock().unwrap().is_empty());
+    assert_eq!(get("models"), 200);
+    for path in ["chat/completions", "completions", "embeddings", "responses"] {
+        assert_eq!(post(&proxy, path, &key, &json!({})).0, 200, "{path}");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 5);
 }

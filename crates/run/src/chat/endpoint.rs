@@ -89,7 +89,9 @@ pub struct EndpointThinking {
 
 /// True for an address, false for the name of a local model or a command.
 pub fn is_address(text: &str) -> bool {
-    text.starts_with("http://") || text.starts_with("https://")
+    let begins_with =
+        |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    begins_with("http://") || begins_with("https://")
 }
 
 impl Endpoint {
@@ -370,9 +372,8 @@ fn parse_address(address: &str) -> Result<(String, String, String), ChatError> {
     const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
     let no_http = || ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}"));
     let (base, model) = address.split_once('#').unwrap_or((address, ""));
-    let lower = base.to_lowercase();
     // Do not repeat an address that may hold a password.
-    if !["http://", "https://"].iter().any(|scheme| lower.starts_with(scheme)) && !base.contains('@') {
+    if !is_address(base) && !base.contains('@') {
         return Err(no_http());
     }
     let uri: Uri =

@@ -70,6 +70,14 @@ impl KeyArgs {
         self.resolved(models.into_iter().filter_map(Origin::of).collect(), &set)
     }
 
+    /// True if a `--key` names the server of `address`.
+    pub fn names(&self, address: &str) -> bool {
+        let named = |server| {
+            self.bindings.iter().filter_map(|text| Binding::parse(text)).any(|one| one.names(&server))
+        };
+        Origin::of(address).is_some_and(named)
+    }
+
     fn resolved(
         &self,
         mut servers: Vec<Origin>,
@@ -90,9 +98,11 @@ impl KeyArgs {
             let named = bindings.iter().filter(|binding| binding.names(&server));
             if let Some(Binding { place, variable, .. }) = named.max_by_key(|binding| binding.port.is_some())
             {
+                // The name is not repeated: it may be the key itself, given by mistake.
                 let Some(key) = key(variable)? else {
                     return Err(ChatError::from(format!(
-                        "--key {place}={variable}: {variable} is not set; set this environment variable to the key of {place}"
+                        "--key {place}=...: this environment variable is not set; set it to the key of {place} (--key takes the name of a \
+                         variable, not the key itself)"
                     )));
                 };
                 keys.push((server, key));
@@ -148,6 +158,16 @@ impl KeyArgs {
         };
         let parsed = self.bindings.iter().map(|text| Binding::parse(text).ok_or_else(wrong));
         let bindings = parsed.collect::<Result<Vec<_>, _>>()?;
+        let other = |one: &Binding<'_>, two: &Binding<'_>| {
+            (&one.host, one.port) == (&two.host, two.port) && one.variable != two.variable
+        };
+        if let Some(Binding { place, .. }) =
+            bindings.iter().find(|one| bindings.iter().any(|two| other(one, two)))
+        {
+            return Err(ChatError::from(format!(
+                "--key names {place} twice, with two variables; give one of them"
+            )));
+        }
         let idle = |binding: &&Binding<'_>| !servers.iter().any(|server| binding.names(server));
         match bindings.iter().find(idle) {
             None => Ok(bindings),
@@ -361,8 +381,12 @@ mod tests {
             ),
             ("http://far:8000/v1", &[KEY], &["far:8000 over http", "--key-over-http", "PALIMPSEST_API_KEY"]),
             ("--key far=OTHER_KEY http://far/v1", &["OTHER_KEY"], &["OTHER_KEY", "--key-over-http"]),
-            ("--key far=OTHER_KEY https://far/v1", &[KEY], &["OTHER_KEY is not set"]),
-            ("--key far=EMPTY_KEY https://far/v1", &["EMPTY_KEY"], &["EMPTY_KEY is not set"]),
+            ("--key far=OTHER_KEY https://far/v1", &[KEY], &["--key far=...", "is not set"]),
+            ("--key far=EMPTY_KEY https://far/v1", &["EMPTY_KEY"], &["--key far=...", "is not set"]),
+            // A key in place of its variable's name.
+            ("--key far=sk12345678 https://far/v1", &[], &["--key far=...", "not the key itself"]),
+            ("--key far=OTHER_KEY --key FAR=sk12345678 https://far/v1", &["OTHER_KEY"], &["far twice"]),
+            ("--key far:443=OTHER_KEY --key far:443=K https://far/v1", &["OTHER_KEY"], &["far:443 twice"]),
             ("--key far:1=OTHER_KEY https://far/v1", &["OTHER_KEY"], &["--key far:1", "at: far"]),
         ] {
             let error = keys(line, set).unwrap_err();

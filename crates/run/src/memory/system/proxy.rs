@@ -27,6 +27,15 @@ use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
 const BETWEEN: &str = "between";
 
+/// Paths that are passed on, below /v1/. With the user's key others would read files, or start paid jobs.
+const SERVED: [(&str, &str); 5] = [
+    ("POST", "chat/completions"),
+    ("POST", "completions"),
+    ("POST", "embeddings"),
+    ("POST", "responses"),
+    ("GET", "models"),
+];
+
 pub(super) const CALLS: &str = "calls.jsonl";
 const RESPONSES: &str = "responses.jsonl";
 
@@ -202,17 +211,22 @@ impl Shared {
             let message = format!("{} is no path of OpenAI's API; paths begin with /v1/", request.path);
             return Response::error(404, &message);
         };
+        if !SERVED.contains(&(request.method.as_str(), rest)) {
+            let served = SERVED.map(|(method, path)| format!("{method} /v1/{path}")).join(", ");
+            let message =
+                format!("{} {} is not passed on; these are: {served}", request.method, request.path);
+            return Response::error(404, &message);
+        }
         let upstream = match &self.models.embedder {
             Some(embedder) if rest == "embeddings" => embedder,
             _ => &self.models.llm,
         };
-        match request.method.as_str() {
-            "POST" => match self.kept(request, upstream, rest) {
-                Ok(response) => response,
-                Err(error) => Response::error(500, &format!("the call cannot be kept: {error}")),
-            },
-            "GET" => upstream.forward(rest, None),
-            method => Response::error(405, &format!("{method} is not served; POST or GET")),
+        if request.method == "GET" {
+            return upstream.forward(rest, None);
+        }
+        match self.kept(request, upstream, rest) {
+            Ok(response) => response,
+            Err(error) => Response::error(500, &format!("the call cannot be kept: {error}")),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Ends an adapter with all its descendants when palimpsest ends, however it ends.
 //!
-//! An adapter runs below a supervisor: palimpsest's own command, started again as `supervise FD PROGRAM ARGUMENTS...`. FD is the read end
-//! of a pipe, the lifeline, whose write end palimpsest alone holds. The kernel closes that end with the process, also after SIGKILL or an
-//! exit that runs no destructors. At its end, or when the adapter exits, the supervisor kills what is left and exits. On Linux it is the
-//! subreaper of its descendants, which stay below it in sessions of their own, too; elsewhere it kills the adapter's process group. It
+//! An adapter runs below a supervisor: palimpsest's own command, started again as `supervise FD PROGRAM ARGUMENTS...`. FD is one end of a
+//! pair of sockets, the lifeline, whose other end palimpsest alone holds. The kernel closes that end with the process, also after SIGKILL
+//! or an exit that runs no destructors. At its end, or when the adapter exits, the supervisor kills what is left and exits. On Linux it is
+//! the subreaper of its descendants, which stay below it in sessions of their own, too; elsewhere it kills the adapter's process group. It
 //! passes standard input, output and error on and reads none of them. Without a known command (the library in another program) an adapter
 //! is only a process group, killed by its owner.
 
@@ -31,11 +31,10 @@ pub fn own_command() -> Option<Command> {
 pub(super) struct Supervised {
     pub child: Child,
     #[cfg(unix)]
-    lifeline: Option<io::PipeWriter>,
+    lifeline: Option<std::os::unix::net::UnixStream>,
 }
 
-/// Message of an adapter that does not start.
-pub(super) fn cannot_start(program: &OsStr, error: &io::Error) -> String {
+fn cannot_start(program: &OsStr, error: &io::Error) -> String {
     format!("cannot start `{}`: {error}; is it installed, and the path right?", program.display())
 }
 
@@ -53,10 +52,11 @@ impl Supervised {
         program: &OsStr,
         arguments: &[OsString],
         set_up: impl FnOnce(&mut Command),
-    ) -> io::Result<Self> {
+    ) -> Result<Self, String> {
         let mut command = Command::new(program);
         set_up(command.args(arguments));
-        Ok(Supervised { child: command.spawn()? })
+        let child = command.spawn().map_err(|error| cannot_start(program, &error))?;
+        Ok(Supervised { child })
     }
 }
 
@@ -73,10 +73,10 @@ impl Drop for Supervised {
 mod unix {
     use std::ffi::{OsStr, OsString};
     use std::fs::File;
-    use std::io;
-    use std::os::fd::AsRawFd;
-    use std::os::unix::process::{CommandExt, ExitStatusExt};
-    use std::path::Path;
+    use std::io::{self, ErrorKind, Read};
+    use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+    use std::os::unix::net::UnixStream;
+    use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
     use std::process::{Command, ExitStatus};
     use std::thread;
     use std::time::{Duration, Instant};
@@ -95,16 +95,21 @@ mod unix {
 
     const POLL: Duration = Duration::from_millis(2);
 
+    /// Time between two looks at the supervisor's parent.
+    const PARENT_CHECK: Duration = Duration::from_secs(1);
+
     impl Supervised {
-        /// `set_up` sets environment and standard streams.
+        /// `set_up` sets environment and standard streams. The error names the program that did not start.
         pub fn spawn(
             program: &OsStr,
             arguments: &[OsString],
             set_up: impl FnOnce(&mut Command),
-        ) -> io::Result<Self> {
+        ) -> Result<Self, String> {
             let (mut command, lifeline) = match own_command() {
                 Some(mut command) => {
-                    let (theirs, lifeline) = io::pipe()?;
+                    // Not a pipe: any process of the user could open its write end again through /proc, and keep it open.
+                    let (theirs, lifeline) =
+                        UnixStream::pair().map_err(|error| cannot_start(program, &error))?;
                     command.arg(SUPERVISE).arg(theirs.as_raw_fd().to_string()).arg(program);
                     let inherit = move || {
                         // SAFETY: fcntl changes a flag of a descriptor that this closure owns.
@@ -121,7 +126,8 @@ mod unix {
             };
             // Away from the terminal's group, which gets Ctrl-C.
             set_up(command.args(arguments).process_group(0));
-            Ok(Supervised { child: command.spawn()?, lifeline })
+            let child = command.spawn().map_err(|error| cannot_start(command.get_program(), &error))?;
+            Ok(Supervised { child, lifeline })
         }
     }
 
@@ -159,8 +165,9 @@ mod unix {
     }
 
     fn supervise(lifeline: &OsStr, program: &OsStr, arguments: &[OsString]) -> io::Result<u8> {
-        const DESCRIPTORS: &str = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
-        let mut lifeline = File::open(Path::new(DESCRIPTORS).join(lifeline))?;
+        let parent = parent_id();
+        let lifeline = inherited(lifeline)?;
+        lifeline.set_read_timeout(Some(PARENT_CHECK))?;
         adopt_orphans()?;
         let mut command = Command::new(program);
         command.args(arguments).process_group(0);
@@ -172,9 +179,9 @@ mod unix {
                 return Ok(NOT_STARTED);
             }
         };
+        leave_streams().inspect_err(|_| kill_all(adapter))?;
         let watch = move || {
-            // Nothing is written to the lifeline; an error counts as its end.
-            let _ = io::copy(&mut lifeline, &mut io::sink());
+            wait_for_end(lifeline, parent);
             kill_all(adapter);
             std::process::exit(1);
         };
@@ -185,6 +192,45 @@ mod unix {
         let by_signal = |status: ExitStatus| status.signal().map(|signal| 128 + signal);
         let code = status.and_then(|status| status.code().or_else(|| by_signal(status)));
         Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    }
+
+    /// Takes over the lifeline, and closes it in programs that are started from here.
+    fn inherited(number: &OsStr) -> io::Result<UnixStream> {
+        let number = number.to_str().and_then(|number| number.parse::<RawFd>().ok());
+        let number = number.ok_or(ErrorKind::InvalidInput)?;
+        // SAFETY: fcntl changes a flag of a descriptor. A number that is none is an error.
+        if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is open, and palimpsest passed it on for this use alone.
+        Ok(unsafe { UnixStream::from_raw_fd(number) })
+    }
+
+    /// Closes the adapter's standard input and output here, so that palimpsest notices when the adapter closes them.
+    fn leave_streams() -> io::Result<()> {
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+            // SAFETY: dup2 replaces a standard stream of this process, which no value owns.
+            if unsafe { libc::dup2(nothing.as_raw_fd(), stream) } == -1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for palimpsest's end. The parent is looked at, too: another process may have got hold of the other end of the lifeline.
+    fn wait_for_end(mut lifeline: UnixStream, parent: u32) {
+        loop {
+            match lifeline.read(&mut [0]) {
+                Err(error) if is_passing(&error) && parent_id() == parent => {}
+                // Nothing is written to the lifeline; an error counts as its end.
+                _ => return,
+            }
+        }
+    }
+
+    fn is_passing(error: &io::Error) -> bool {
+        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
     }
 
     /// Reaps children, adopted ones too, until the adapter's exit. `None` if the watching thread reaped it.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ use ureq::http::header::CONTENT_TYPE;
 
 use super::environment::Environment;
 use super::protocol::{Failure, FailureKind};
-use super::supervisor::{Supervised, cannot_start};
+use super::supervisor::Supervised;
+use crate::http::{Origin, is_loopback};
 use palimpsest_data::ground::folder;
 
 /// Maximum reply size, bytes; dumps of large stores take a few million.
@@ -66,7 +67,7 @@ impl ChildProcess {
         Ok(ChildProcess { program, arguments, environment, log: log.to_owned(), running: None })
     }
 
-    fn obituary(&mut self, how: &str) -> String {
+    fn obituary(&mut self) -> String {
         let status = self.running.as_mut().and_then(|running| {
             let start = Instant::now();
             loop {
@@ -77,12 +78,15 @@ impl ChildProcess {
                 }
             }
         });
-        let status = status.map_or_else(String::new, |status| format!(" ({status})"));
+        let how = match status {
+            Some(status) => format!("the process ended without a reply ({status})"),
+            None => "the process closed its output without a reply".to_owned(),
+        };
         let said = match tail(&self.log) {
             Some(said) => format!("; its log ends with: {said}"),
             None => String::new(),
         };
-        format!("{how}{status}{said}; the whole log is {}", self.log.display())
+        format!("{how}{said}; the whole log is {}", self.log.display())
     }
 }
 
@@ -113,10 +117,11 @@ impl Transport for ChildProcess {
             command.env_clear().envs(self.environment.variables());
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         })
-        .map_err(|e| dead(cannot_start(&self.program, &e)))?;
+        .map_err(dead)?;
         let child = &mut supervised.child;
         let (lines, to_write) = channel();
-        let (read, replies) = channel();
+        // Bounded: an adapter that writes without being asked waits.
+        let (read, replies) = sync_channel(1);
         if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
             thread::spawn(move || write_lines(stdin, to_write));
             thread::spawn(move || read_lines(stdout, read));
@@ -149,9 +154,7 @@ impl Transport for ChildProcess {
                 let how = format!("no reply within {} s; the process is ended", limit.as_secs_f64());
                 (FailureKind::TimedOut, how)
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                (FailureKind::Dead, self.obituary("the process ended without a reply"))
-            }
+            Err(RecvTimeoutError::Disconnected) => (FailureKind::Dead, self.obituary()),
         };
         Err(Failure { kind, message })
     }
@@ -169,7 +172,7 @@ fn write_lines(mut stdin: ChildStdin, lines: Receiver<Vec<u8>>) {
     }
 }
 
-fn read_lines(stdout: ChildStdout, replies: Sender<Vec<u8>>) {
+fn read_lines(stdout: ChildStdout, replies: SyncSender<Vec<u8>>) {
     let mut stdout = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
@@ -191,7 +194,14 @@ pub struct Address {
 
 impl Address {
     pub fn new(url: &str) -> Self {
-        let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT))
+            // A redirect would send the history to another server.
+            .max_redirects(0)
+            .max_redirects_will_error(false);
+        let is_here = Origin::of(url).is_some_and(|server| is_loopback(&server.host));
+        let config = if is_here { config.proxy(None) } else { config };
         Address { url: url.to_owned(), agent: config.build().into() }
     }
 }

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use super::{MemoryArgs, Thinking, positive, wrong};
 use crate::chat::Sampling;
-use crate::chat::endpoint::{KeyArgs, Keys};
+use crate::chat::endpoint::{KeyArgs, Keys, is_address};
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{ModelArgs, Weights};
 use crate::runs::plan::{CaseSample, Shard};
@@ -292,7 +292,7 @@ impl RunSpec {
     }
 
     pub fn is_endpoint(&self) -> bool {
-        self.model.starts_with("http://") || self.model.starts_with("https://")
+        is_address(&self.model)
     }
 
     /// Keys of the model's server and of those of memory systems.
