@@ -8,8 +8,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use palimpsest_core::digest::sha256;
+use palimpsest_core::digest::{hex, sha256};
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use sha1::{Digest, Sha1};
 
 pub const TOKEN: &str = "hf_theright";
 
@@ -69,6 +71,8 @@ struct State {
     elsewhere: Option<String>,
     /// Answered with 404.
     refused: Option<String>,
+    /// Part of a path that is answered once with a status.
+    busy: Option<(String, &'static str)>,
     /// A file of which so many bytes are sent, then no more.
     stalled: Option<(String, usize)>,
     /// True once that has happened.
@@ -100,6 +104,15 @@ impl HubServer {
 
     pub fn refuse(&self, file: Option<&str>) {
         self.state.lock().unwrap().refused = file.map(str::to_owned);
+    }
+
+    pub fn busy(&self, path: &str, status: &'static str) {
+        self.state.lock().unwrap().busy = Some((path.to_owned(), status));
+    }
+
+    /// True once [`HubServer::busy`] has happened.
+    pub fn was_busy(&self) -> bool {
+        self.state.lock().unwrap().busy.is_none()
     }
 
     pub fn stall(&self, at: Option<(&str, usize)>) {
@@ -212,13 +225,17 @@ fn is_large(file: &str) -> bool {
     [".safetensors", ".gguf", ".bin", "tokenizer.json"].iter().any(|ending| file.ends_with(ending))
 }
 
-/// The hub takes git's SHA-1.
-fn small_name(bytes: &[u8]) -> String {
-    sha256(bytes)[..40].to_owned()
+/// Git's SHA-1, the name of a small file.
+pub fn small_name(bytes: &[u8]) -> String {
+    let header = format!("blob {}\0", bytes.len());
+    hex(&Sha1::new_with_prefix(header).chain_update(bytes).finalize())
 }
 
 impl State {
-    fn reply(&self, address: &str, path: &str, token: Option<&str>) -> Reply {
+    fn reply(&mut self, address: &str, path: &str, token: Option<&str>) -> Reply {
+        if let Some((_, status)) = self.busy.take_if(|(part, _)| path.contains(&**part)) {
+            return Reply { status, headers: "Retry-After: 0\r\n".to_owned(), body: Vec::new() };
+        }
         let right = token == Some(&format!("Bearer {TOKEN}"));
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let (id, kind, rest) = match parts.as_slice() {
@@ -264,7 +281,9 @@ impl State {
             return Reply::error(status, "GatedRepo");
         }
         let (file, refused) = (&rest[1], self.refused.as_ref());
-        let Some(bytes) = files.get(file).filter(|_| refused != Some(file)) else {
+        let Some(bytes) =
+            files.get(&*percent_decode_str(file).decode_utf8_lossy()).filter(|_| refused != Some(file))
+        else {
             return Reply::error("404 Not Found", "EntryNotFound");
         };
         if kind == "resolve" && is_large(file) {

@@ -7,6 +7,8 @@ pub mod gguf_bytes;
 #[cfg(unix)] // caches of the hub consist of links
 mod hub;
 #[cfg(unix)]
+mod hub_hostile;
+#[cfg(unix)]
 mod hub_server;
 mod manifests;
 mod plan;

@@ -177,7 +177,7 @@ fn if_linked(folder: &Dir, name: &str, error: Error) -> Error {
 
 fn linked(name: &str) -> Error {
     Error::other(format!(
-        "`{name}` is a symbolic link, and links inside a run folder are not followed; put what it points to in its place"
+        "`{name}` is a symbolic link, and links inside its folder are not followed; put what it points to in its place"
     ))
 }
 

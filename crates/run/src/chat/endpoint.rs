@@ -27,7 +27,8 @@ pub use api::Passed;
 pub use keys::{Key, KeyArgs, Keys};
 pub use server::{ServerCard, ServerModel};
 
-use failure::{Failure, error_in, is_connect, retry_after, says_too_long};
+pub(crate) use failure::retry_after;
+use failure::{Failure, error_in, is_connect, says_too_long};
 use parameters::{LeftOut, Parameter};
 
 const QUOTED: usize = 300;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::progress;
@@ -41,7 +42,7 @@ impl Digests {
         {
             return Ok(known.sha256);
         }
-        let sha256 = hash(&path, size)?;
+        let sha256 = hash(&path, size, Sha256::new())?;
         // Do not cache if the file changed while being read.
         if stamp(&path)? == (size, modified_ns) {
             self.remember(&path, &sha256);
@@ -82,11 +83,16 @@ fn stamp(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.len(), u64::try_from(modified.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-fn hash(path: &Path, size: u64) -> io::Result<String> {
+/// Git's name of a file's content: SHA-1 of a header and the bytes.
+pub(super) fn git_sha1(path: &Path) -> io::Result<String> {
+    let size = std::fs::metadata(path)?.len();
+    hash(path, size, Sha1::new_with_prefix(format!("blob {size}\0")))
+}
+
+fn hash(path: &Path, size: u64, mut hasher: impl Digest) -> io::Result<String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let bar = progress::bytes(size, &format!("hashing {name}"));
     let mut file = File::open(path)?;
-    let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
         let read = file.read(&mut buffer)?;
@@ -98,4 +104,17 @@ fn hash(path: &Path, size: u64) -> io::Result<String> {
     }
     bar.finish_and_clear();
     Ok(hex(&hasher.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gits_name_of_a_file_is_that_of_git_hash_object() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(git_sha1(file.path()).unwrap(), "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+        std::fs::write(file.path(), "hello\n").unwrap();
+        assert_eq!(git_sha1(file.path()).unwrap(), "ce013625030ba8dba906f756967f9e9ca394464a");
+    }
 }

@@ -361,7 +361,7 @@ impl ModelStore {
         }
         let folder = self.home.join(folder);
         create_dir(&folder)?;
-        let _lock = lock(&folder.join(format!("{name}.lock")), name)?;
+        let _lock = lock(&folder, &format!("{name}.lock"), name)?;
         // Another process may have fetched it meanwhile.
         if let Some(found) = here()? {
             return Ok(found);

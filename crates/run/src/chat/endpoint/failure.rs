@@ -174,7 +174,7 @@ fn status(code: &Value) -> Option<u16> {
 }
 
 /// Parses `Retry-After`: seconds, or a date relative to the local clock.
-pub(super) fn retry_after(header: &str) -> Option<Duration> {
+pub(crate) fn retry_after(header: &str) -> Option<Duration> {
     if let Ok(seconds) = header.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }

@@ -3,25 +3,33 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use indicatif::ProgressBar;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use ureq::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, ETAG, LOCATION, RANGE};
+use ureq::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, ETAG, LOCATION, RANGE, RETRY_AFTER};
 use ureq::http::{HeaderValue, Response};
 use ureq::{Agent, Body};
 
-use super::layout::{Layout, blob_name, is_commit_name, is_file_name};
+use super::layout::{Layout, blob_name, is_commit, is_commit_name, is_file_name};
+use crate::chat::endpoint::retry_after;
 use crate::http::{Origin, is_loopback};
 use crate::progress;
 
 /// Tries after a failed first one.
 const RETRIES: u32 = 3;
-/// For one answer about a repository, and for the beginning of a file.
+/// For one answer about a repository, for the beginning of a file, between two reads of it, and for a wait that a server asks for.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a file whose size no one tells.
+const LONGEST_UNTOLD: u64 = 1 << 30;
+/// Longest token in a file.
+const LONGEST_TOKEN: u64 = 4096;
+/// Characters of a file's name that stand in an address as they are.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const REDIRECTS: usize = 10;
 /// An answer about a repository.
 const LONGEST_LISTING: u64 = 64 << 20;
@@ -30,7 +38,10 @@ const LINKED_ETAG: &str = "x-linked-etag";
 
 #[derive(Debug, Clone)]
 pub(super) struct Client {
+    /// Address of the hub in messages: without the user's name and password.
     pub endpoint: String,
+    /// The same for requests.
+    base: String,
     /// Its server; `None` for an address that does not parse.
     server: Option<Origin>,
     token: Option<HeaderValue>,
@@ -55,6 +66,13 @@ pub(super) struct Listed {
     pub sha256: Option<String>,
     /// Its name in a cache.
     pub blob: Option<String>,
+}
+
+impl Listed {
+    /// Git's name of the content, which a file has that is not in the large storage.
+    pub(super) fn git_sha1(&self) -> Option<&str> {
+        self.blob.as_deref().filter(|blob| self.sha256.is_none() && is_commit(blob))
+    }
 }
 
 #[derive(Deserialize)]
@@ -87,6 +105,11 @@ struct Lfs {
 /// Why a file did not come.
 enum Failed {
     Status(u16),
+    /// The server has no time for now, and may say for how long.
+    Busy {
+        status: u16,
+        wait: Option<Duration>,
+    },
     /// Another try may do.
     Broken(String),
     /// The server's answer is refused.
@@ -108,7 +131,7 @@ impl From<io::Error> for Failed {
 impl Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failed::Status(status) => write!(f, "status {status}"),
+            Failed::Status(status) | Failed::Busy { status, .. } => write!(f, "status {status}"),
             Failed::Broken(why) | Failed::Refused(why) => f.write_str(why),
         }
     }
@@ -125,39 +148,34 @@ impl Client {
     pub(super) fn from_env(home: &Path) -> anyhow::Result<Self> {
         let kept = || {
             let file = variable("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);
-            let token = std::fs::read_to_string(file).ok()?.trim().to_owned();
-            (!token.is_empty()).then_some(token)
+            let mut text = String::new();
+            std::fs::File::open(file).ok()?.take(LONGEST_TOKEN).read_to_string(&mut text).ok()?;
+            Some(text.trim().to_owned()).filter(|token| !token.is_empty())
         };
         let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         Client::new(endpoint.trim_end_matches('/').to_owned(), variable("HF_TOKEN").or_else(kept))
     }
 
-    fn new(endpoint: String, token: Option<String>) -> anyhow::Result<Self> {
-        let server = Origin::of(&endpoint);
+    fn new(base: String, token: Option<String>) -> anyhow::Result<Self> {
+        let server = Origin::of(&base);
         let bearer = |token: String| {
             let mut header = HeaderValue::from_str(&format!("Bearer {token}"));
             header.iter_mut().for_each(|header| header.set_sensitive(true));
             header
                 .ok()
-                .context("HF_TOKEN holds characters that no HTTP header can carry; set it to the bare token")
+                .context(
+                    "HF_TOKEN or the token's file (HF_TOKEN_PATH) holds characters that no HTTP header can carry; it must be the bare token",
+                )
         };
         let token = token.map(bearer).transpose()?;
         let is_private = server.as_ref().is_some_and(Origin::is_private);
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(concat!("palimpsest/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(Duration::from_secs(30)))
-            .timeout_recv_response(Some(PATIENCE))
-            .build()
-            .new_agent();
         Ok(Client {
-            endpoint,
+            endpoint: without_password(&base),
+            base,
             server,
             withheld: token.is_some() && !is_private,
             token: token.filter(|_| is_private),
-            agent,
+            agent: agent(PATIENCE),
         })
     }
 
@@ -165,7 +183,8 @@ impl Client {
     fn get(&self, url: &str, first: u64, limit: Option<Duration>) -> Result<Got, Failed> {
         let (mut url, mut linked, mut etag) = (url.to_owned(), None, None);
         for _ in 0..=REDIRECTS {
-            let server = Origin::of(&url).ok_or_else(|| Failed::Refused(format!("{url} is no address")))?;
+            let server = Origin::of(&url)
+                .ok_or_else(|| Failed::Refused(format!("{} is no address", without_password(&url))))?;
             let is_hub = self.server.as_ref() == Some(&server);
             // The bytes of the file itself are counted and kept.
             let mut request = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
@@ -186,7 +205,13 @@ impl Client {
             }
             let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
             let Some(to) = header(LOCATION.as_str()).filter(|_| is_redirect) else {
-                return Ok(Got { response, etag: linked.or(etag) });
+                return match response.status().as_u16() {
+                    status @ (408 | 429 | 500..=599) => {
+                        let wait = header(RETRY_AFTER.as_str()).as_deref().and_then(retry_after);
+                        Err(Failed::Busy { status, wait })
+                    }
+                    _ => Ok(Got { response, etag: linked.or(etag) }),
+                };
             };
             let scheme = if server.is_https { "https" } else { "http" };
             url = match to.strip_prefix('/') {
@@ -205,8 +230,14 @@ impl Client {
     pub(super) fn look_up(&self, repo: &str, revision: &str) -> anyhow::Result<Listing> {
         let spinner = progress::spinner(&format!("looking up {repo}@{revision}"));
         let at = revision.replace('/', "%2F");
-        let url = format!("{}/api/models/{repo}/revision/{at}?blobs=true", self.endpoint);
-        let got = self.get(&url, 0, Some(PATIENCE));
+        let url = format!("{}/api/models/{repo}/revision/{at}?blobs=true", self.base);
+        let begun = Instant::now();
+        let got = patiently(|| {
+            self.get(&url, 0, Some(PATIENCE)).map_err(|error| match error {
+                Failed::Broken(why) if begun.elapsed() >= PATIENCE => Failed::Refused(why),
+                error => error,
+            })
+        });
         spinner.finish_and_clear();
         let Got { mut response, .. } = got.map_err(|error| self.unreachable(repo, &error))?;
         let status = response.status().as_u16();
@@ -241,6 +272,11 @@ impl Client {
             "{} gives {commit:?} as the commit of {repo}@{revision}, which is none",
             self.endpoint
         );
+        ensure!(
+            !is_commit(revision) || commit.eq_ignore_ascii_case(revision),
+            "{} gives another commit, {commit}, for {repo}@{revision}; nothing was fetched",
+            self.endpoint
+        );
         let listed = |sibling: Sibling| {
             let file = sibling.rfilename;
             ensure!(
@@ -255,7 +291,17 @@ impl Client {
             }
             Ok((file, Listed { size: sibling.size, sha256, blob }))
         };
-        let files = info.siblings.into_iter().map(listed).collect::<anyhow::Result<_>>()?;
+        let files: BTreeMap<_, _> = info.siblings.into_iter().map(listed).collect::<anyhow::Result<_>>()?;
+        let mut sizes = BTreeMap::new();
+        for (file, listed) in &files {
+            if let (Some(blob), Some(size)) = (&listed.blob, listed.size) {
+                ensure!(
+                    *sizes.entry(blob).or_insert(size) == size,
+                    "{} lists two sizes of one content, {blob} ({file} of {repo}); nothing was fetched",
+                    self.endpoint
+                );
+            }
+        }
         Ok(Listing { commit, files, gguf: info.gguf.and_then(|gguf| gguf.architecture) })
     }
 
@@ -267,18 +313,9 @@ impl Client {
         listed: &Listed,
         bar: &Bar,
     ) -> anyhow::Result<PathBuf> {
-        let url = format!("{}/{repo}/resolve/{commit}/{file}", self.endpoint);
-        let mut tries = 0;
-        loop {
-            match self.blob(to, &url, listed, bar) {
-                Ok(blob) => return Ok(blob),
-                Err(Failed::Broken(_)) if tries < RETRIES => {
-                    std::thread::sleep(Duration::from_millis(300) * 2_u32.pow(tries));
-                    tries += 1;
-                }
-                Err(error) => return Err(self.failure(repo, file, &error)),
-            }
-        }
+        let url = format!("{}/{repo}/resolve/{commit}/{}", self.base, utf8_percent_encode(file, PLAIN));
+        let blob = patiently(|| self.blob(to, &url, listed, bar));
+        blob.map_err(|error| self.failure(repo, file, &error))
     }
 
     fn blob(&self, to: &Layout, url: &str, listed: &Listed, bar: &Bar) -> Result<PathBuf, Failed> {
@@ -316,7 +353,15 @@ impl Client {
         let mut part = to.open_part(&blob, here)?;
         let rest = response.body().content_length().map(|rest| here + rest);
         bar.begin(listed.size.or(rest).unwrap_or(0), here);
-        io::copy(&mut bar.all.wrap_read(response.body_mut().as_reader()), &mut part)?;
+        let longest = listed.size.or(rest).unwrap_or(LONGEST_UNTOLD);
+        let body = response.body_mut().as_reader().take(longest.saturating_sub(here) + 1);
+        let copied = io::copy(&mut bar.all.wrap_read(body), &mut part)?;
+        if here + copied > longest {
+            std::fs::remove_file(to.part(&blob))?;
+            return Err(Failed::Refused(format!(
+                "it has more than {longest} bytes, and nothing of it was kept"
+            )));
+        }
         std::fs::rename(to.part(&blob), to.blob(&blob))?;
         Ok(to.blob(&blob))
     }
@@ -338,6 +383,9 @@ impl Client {
     fn failure(&self, repo: &str, file: &str, error: &Failed) -> anyhow::Error {
         match error {
             Failed::Status(401 | 403) => self.closed(repo),
+            Failed::Refused(why) => {
+                anyhow!("{file} of {repo} could not be fetched from {}: {why}", self.endpoint)
+            }
             _ => anyhow!(
                 "{file} of {repo} could not be fetched from {}; the same command goes on from here: {error}",
                 self.endpoint
@@ -369,6 +417,46 @@ impl Client {
     }
 }
 
+fn agent(idle: Duration) -> Agent {
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .user_agent(concat!("palimpsest/", env!("CARGO_PKG_VERSION")))
+        .timeout_connect(Some(Duration::from_secs(30)))
+        .timeout_recv_response(Some(PATIENCE))
+        .timeout_per_read(Some(idle))
+        .build()
+        .new_agent()
+}
+
+/// Repeats what may succeed another time, after the wait that the server asks for.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Failed>) -> Result<T, Failed> {
+    let mut tries = 0;
+    loop {
+        let result = attempt();
+        let wait = match &result {
+            Err(Failed::Broken(_)) => None,
+            Err(Failed::Busy { wait, .. }) => *wait,
+            _ => return result,
+        };
+        if tries == RETRIES {
+            return result;
+        }
+        let least = Duration::from_millis(300) * 2_u32.pow(tries);
+        std::thread::sleep(wait.unwrap_or_default().clamp(least, PATIENCE));
+        tries += 1;
+    }
+}
+
+/// An address without the user's name and password.
+fn without_password(address: &str) -> String {
+    let scheme = address.find("://").map_or("", |end| &address[..end + 3]);
+    // The last one: a password may have an @ or a slash itself.
+    let server = address[scheme.len()..].rsplit('@').next().unwrap_or_default();
+    format!("{scheme}{server}")
+}
+
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
@@ -396,6 +484,9 @@ impl Bar {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -416,5 +507,44 @@ mod tests {
         assert!(none.closed("owner/name").to_string().contains("set HF_TOKEN"));
         let bad = Client::new("https://huggingface.co".to_owned(), Some("two\nlines".to_owned()));
         assert!(bad.unwrap_err().to_string().contains("HF_TOKEN"));
+    }
+
+    #[test]
+    fn a_connection_that_falls_silent_is_given_up_and_the_file_resumed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let answer = |reply: &str| {
+                let mut stream = listener.accept().unwrap().0;
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+                    head.push(byte[0]);
+                }
+                stream.write_all(reply.as_bytes()).unwrap();
+                (stream, String::from_utf8(head).unwrap())
+            };
+            // Open until the second has ended.
+            let _silent = answer("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123");
+            answer("HTTP/1.1 206 Partial Content\r\nContent-Length: 6\r\nContent-Range: bytes 4-9/10\r\n\r\n456789").1
+        });
+        let client = Client { agent: agent(Duration::from_secs(1)), ..Client::new(endpoint, None).unwrap() };
+        let cache = tempfile::tempdir().unwrap();
+        let layout = Layout::new(cache.path(), "o/n");
+        let listed = Listed { size: Some(10), sha256: None, blob: Some("b10b".to_owned()) };
+        let bar = Bar::new(&ProgressBar::hidden(), "x");
+        let blob = client.download(&layout, ("o/n", "c0ffee", "x"), &listed, &bar).unwrap();
+        assert_eq!(std::fs::read_to_string(blob).unwrap(), "0123456789");
+        assert!(server.join().unwrap().to_lowercase().contains("range: bytes=4-"));
+    }
+
+    #[test]
+    fn an_address_is_told_without_its_password() {
+        for (address, told) in [
+            ("https://huggingface.co", "https://huggingface.co"),
+            ("https://user:p@ss/w#rd@mirror:8/hf", "https://mirror:8/hf"),
+            ("user:pass@mirror", "mirror"),
+        ] {
+            assert_eq!(without_password(address), told);
+        }
     }
 }

@@ -17,7 +17,7 @@ mod files;
 mod id;
 mod layout;
 
-use super::digest::Digests;
+use super::digest::{Digests, git_sha1};
 use super::error::{cannot, check_sha256};
 use super::lock::lock;
 use crate::models::manifest::HubSource;
@@ -26,7 +26,8 @@ use client::{Bar, Client, Listed, Listing, variable};
 pub(super) use files::Part;
 use files::{CONFIG, TOKENIZER};
 pub(super) use id::HubId;
-use layout::Layout;
+use layout::{Layout, is_commit};
+use palimpsest_data::ground::folder;
 
 /// Name prefix of folders with finished files; new pulls keep them.
 pub(super) const KEPT_PREFIX: &str = "hub-";
@@ -97,7 +98,8 @@ pub(super) enum Ask {
 pub(super) struct Hub {
     client: Client,
     cache: PathBuf,
-    offline: bool,
+    /// Variable that forbids requests.
+    offline: Option<&'static str>,
     digests: Digests,
 }
 
@@ -105,23 +107,28 @@ impl Hub {
     pub(super) fn from_env(digests: Digests) -> anyhow::Result<Self> {
         let home = hugging_face()?;
         let cache = variable("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from);
-        let offline = variable("HF_HUB_OFFLINE")
-            .is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str()));
+        // Like huggingface_hub: the first that is set.
+        let set = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"]
+            .into_iter()
+            .find_map(|name| Some((name, variable(name)?.to_ascii_uppercase())));
+        let offline = set.filter(|(_, value)| ["1", "ON", "YES", "TRUE"].contains(&value.as_str()));
+        let offline = offline.map(|(name, _)| name);
         Ok(Hub { client: Client::from_env(&home)?, cache, offline, digests })
     }
 
     /// The files of a model in the cache, unchanged. `Err` within says what is missing.
     pub(super) fn cached(&self, id: &HubId, part: Part) -> anyhow::Result<Result<ModelFiles, String>> {
         let layout = Layout::new(&self.cache, &id.repo);
+        layout.check_folders(None)?;
         let commit = if is_commit(&id.revision) {
             id.revision.clone()
         } else {
-            let at = layout.reference(&id.revision);
-            match std::fs::read_to_string(&at) {
-                Ok(commit) => commit.trim().to_owned(),
-                Err(_) => return Ok(Err(format!("{} is not there", at.display()))),
+            match layout.read_reference(&id.revision) {
+                Ok(commit) => commit,
+                Err(missing) => return Ok(Err(missing)),
             }
         };
+        layout.check_folders(Some(&commit))?;
         let found = model_in(&layout.snapshot(&commit), id, part);
         if let Ok(files) = &found {
             self.check(files, id, part)?;
@@ -136,7 +143,7 @@ impl Hub {
             let blob = path.canonicalize().with_context(cannot("read", &path))?;
             ensure!(
                 blob.starts_with(&cache),
-                "{} leads to {}, outside the hub's cache; fetch it again with `palimpsest model pull {} --force`",
+                "{} leads to {}, outside the hub's cache; mend it with `palimpsest model pull {}`",
                 path.display(),
                 blob.display(),
                 id.at(&id.revision)
@@ -159,14 +166,17 @@ impl Hub {
     }
 
     pub(super) fn get(&self, id: &HubId, part: Part, ask: Ask) -> anyhow::Result<ModelFiles> {
-        if ask == Ask::IfAbsent || self.offline {
+        if ask == Ask::IfAbsent || self.offline.is_some() {
             match self.cached(id, part)? {
                 Ok(files) => return Ok(files),
-                Err(missing) if self.offline => bail!(
-                    "{id} is neither a file or folder here nor whole in the cache of the hub ({missing}), and HF_HUB_OFFLINE forbids to fetch \
-                     it; unset that, or name another cache in HF_HOME"
-                ),
-                Err(_) => {}
+                Err(missing) => {
+                    if let Some(variable) = self.offline {
+                        bail!(
+                            "{id} is neither a file or folder here nor whole in the cache of the hub ({missing}), and {variable} forbids to \
+                             fetch it; unset that, or name another cache in HF_HOME"
+                        )
+                    }
+                }
             }
         }
         let listing = self.client.look_up(&id.repo, &id.revision);
@@ -195,11 +205,12 @@ impl Fetch<'_> {
         let repo = &id.repo;
         let snapshot = layout.snapshot(&listing.commit);
         let mut wanted = self.wanted(part)?;
-        let locks = hub.cache.join(".locks");
-        std::fs::create_dir_all(&locks).with_context(|| {
+        let locks = folder::make(&hub.cache, ".locks").with_context(|| {
+            let locks = hub.cache.join(".locks");
             format!("cannot create {}; name a folder that you can write to in HF_HOME", locks.display())
         })?;
-        let _lock = lock(&locks.join(format!("{}.palimpsest.lock", layout.folder_name())), repo)?;
+        let _lock = lock(&locks, &format!("{}.palimpsest.lock", layout.folder_name()), repo)?;
+        layout.check_folders(Some(&listing.commit))?;
 
         let mut whole = self.whole(&wanted)?;
         let bar = self.announce(&wanted, &whole, &snapshot);
@@ -231,10 +242,14 @@ impl Fetch<'_> {
             }
         }
         bar.finish_and_clear();
+        // A server may give two files one ETag, and thus one blob.
+        if let Some(other) = wanted.iter().find(|file| !has_size(&snapshot.join(file), &self.listed(file))) {
+            bail!("{other} of {id} has not the size that {} lists; fetch it again", hub.client.endpoint);
+        }
         if !is_commit(&id.revision) {
             // Last, since it makes the snapshot found.
             let at = cannot("write", &snapshot);
-            layout.write_reference(repo, &id.revision, &listing.commit).with_context(at)?;
+            layout.write_reference(&id.revision, &listing.commit).with_context(at)?;
         }
         let files = model_in(&snapshot, id, part);
         files.map_err(|missing| anyhow!("{id} was fetched and is not whole: {missing}"))
@@ -318,7 +333,8 @@ impl Fetch<'_> {
                 if !self.holds(&blob, &listed)? {
                     continue;
                 }
-                link(&blob, &pointer, file).with_context(cannot("write", &pointer))?;
+                let linked = self.layout.link(&self.listing.commit, file, &blob);
+                linked.with_context(cannot("write", &pointer))?;
             }
             whole.insert(file.clone());
         }
@@ -360,12 +376,16 @@ impl Fetch<'_> {
     }
 
     fn holds(&self, path: &Path, listed: &Listed) -> anyhow::Result<bool> {
-        let Ok(found) = std::fs::metadata(path) else { return Ok(false) };
-        if !found.is_file() || listed.size.is_some_and(|size| size != found.len()) {
+        let (cache, end) = (self.hub.cache.canonicalize(), path.canonicalize());
+        let is_inside = cache.is_ok_and(|cache| end.is_ok_and(|end| end.starts_with(cache)));
+        if !is_inside || !has_size(path, listed) {
             return Ok(false);
         }
-        let Some(expected) = &listed.sha256 else { return Ok(true) };
-        Ok(self.hub.digests.sha256(path).with_context(cannot("read", path))? == *expected)
+        if let Some(expected) = &listed.sha256 {
+            return Ok(self.hub.digests.sha256(path).with_context(cannot("read", path))? == *expected);
+        }
+        let Some(expected) = listed.git_sha1() else { return Ok(true) };
+        Ok(git_sha1(path).with_context(cannot("read", path))? == expected)
     }
 
     /// Fetches one file and verifies it.
@@ -374,11 +394,9 @@ impl Fetch<'_> {
         let pointer = layout.snapshot(&listing.commit).join(file);
         let listed = self.listed(file);
         let at = cannot("write", &pointer);
-        let damaged = listed.blob.as_ref().map(|blob| layout.blob(blob));
-        for path in [Some(&pointer), damaged.as_ref()].into_iter().flatten() {
-            if path.symlink_metadata().is_ok() {
-                std::fs::remove_file(path).with_context(&at)?;
-            }
+        layout.unlink(&listing.commit, file).with_context(&at)?;
+        if let Some(damaged) = &listed.blob {
+            layout.remove_blob(damaged).with_context(&at)?;
         }
         let of = (&*id.repo, &*listing.commit, file);
         let blob = hub.client.download(layout, of, &listed, &Bar::new(bar, file))?;
@@ -387,7 +405,7 @@ impl Fetch<'_> {
             let _ = std::fs::remove_file(&blob);
             return verified;
         }
-        link(&blob, &pointer, file).with_context(&at)
+        layout.link(&listing.commit, file, &blob).with_context(&at)
     }
 
     fn verify(&self, blob: &Path, listed: &Listed, file: &str) -> anyhow::Result<()> {
@@ -399,10 +417,25 @@ impl Fetch<'_> {
                 self.id.repo
             );
         }
-        let Some(expected) = &listed.sha256 else { return Ok(()) };
-        let found = self.hub.digests.sha256(blob).with_context(cannot("read", blob))?;
-        check_sha256(file, &self.id.repo, expected, &found)
+        if let Some(expected) = &listed.sha256 {
+            let found = self.hub.digests.sha256(blob).with_context(cannot("read", blob))?;
+            return check_sha256(file, &self.id.repo, expected, &found);
+        }
+        let Some(expected) = listed.git_sha1() else { return Ok(()) };
+        let found = git_sha1(blob).with_context(cannot("read", blob))?;
+        ensure!(
+            found == expected,
+            "{file} from {} has the wrong checksum: git's SHA-1 is {found}, expected {expected}; nothing of it was kept",
+            self.id.repo
+        );
+        Ok(())
     }
+}
+
+/// True for a regular file of the size in the listing.
+fn has_size(path: &Path, listed: &Listed) -> bool {
+    let found = std::fs::metadata(path);
+    found.is_ok_and(|found| found.is_file() && listed.size.is_none_or(|size| size == found.len()))
 }
 
 /// The model of a snapshot, or what it lacks.
@@ -451,38 +484,14 @@ fn present(snapshot: &Path, within: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), within.join(entry.file_name()));
-        if path.is_dir() {
+        // A link to a folder is not entered: it may lead to another place, or in a circle.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             names.extend(present(snapshot, &name));
         } else if path.is_file() {
             names.extend(name.to_str().map(|name| name.replace('\\', "/")));
         }
     }
     names
-}
-
-/// Makes `file` of a snapshot a link to its blob.
-fn link(blob: &Path, pointer: &Path, file: &str) -> std::io::Result<()> {
-    if let Some(folder) = pointer.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    if pointer.symlink_metadata().is_ok() {
-        std::fs::remove_file(pointer)?;
-    }
-    #[cfg(unix)]
-    {
-        let up = "../".repeat(2 + file.matches('/').count());
-        let name = blob.file_name().unwrap_or_default();
-        std::os::unix::fs::symlink(Path::new(&up).join("blobs").join(name), pointer)
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = file;
-        std::fs::hard_link(blob, pointer)
-    }
-}
-
-fn is_commit(revision: &str) -> bool {
-    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// `HF_HOME`, else `huggingface` in the user's cache folder.
