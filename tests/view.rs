@@ -435,6 +435,8 @@ fn verdicts_of_a_judge_that_cannot_judge_are_withheld_with_the_reason() {
     let dir = root.path().join("run");
     synthetic_run::write(&dir, &Plan { cases: 2, ..Plan::small() });
     let path = dir.join("verdicts.jsonl");
+    let missing = |dir: &Path| get(&runs(dir), "/api/case", "row=0")["missing"].to_string();
+    assert!(missing(&dir).contains("palimpsest why"), "a label would count");
     let rows = std::fs::read_to_string(&path).unwrap().replace(synthetic_run::JUDGE, "local:smollm2-135m");
     std::fs::write(&path, rows).unwrap();
     let runs = runs(&dir);
@@ -445,7 +447,8 @@ fn verdicts_of_a_judge_that_cannot_judge_are_withheld_with_the_reason() {
     assert!(column(&table, "question").iter().all(|text| !text.is_empty()));
     let case = get(&runs, "/api/case", "row=0");
     assert_eq!(case["verdicts"], serde_json::json!([]));
-    assert!(!case["missing"].to_string().contains("a verdict"), "there is one");
+    assert!(!missing(&dir).contains("a verdict"), "there is one");
+    assert!(!missing(&dir).contains("palimpsest why"), "its labels would be withheld");
     let run = &get(&runs, "/api/runs", "")["runs"][0];
     assert!(run["no_result"].as_str().unwrap().contains("about 135 million parameters"));
 }

@@ -192,16 +192,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let flag = if args.socket.is_none() { "--port" } else { "--socket" };
         format!("cannot listen at {address}; is something else there? Give another {flag}")
     })?;
-    if keys.is_empty()
-        && args.socket.is_none()
-        && let Some(others) = other_users::found()
-    {
-        note(format_args!(
-            "note: {others} can use this machine, and with it this server, which asks for no key: send requests, read /metrics, and find out by \
-             `cached_tokens` whether a text was sent before. --api-key-file or --keys lets in those who have a key, --socket those who \
-             can open the file"
-        ));
-    }
     if args.while_input {
         end_with_input()?;
     }
@@ -222,6 +212,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ..loaded
     };
     let Opened { model, digest, .. } = models::open(name, &options)?;
+    if keys.is_empty()
+        && args.socket.is_none()
+        && let Some(others) = other_users::found()
+    {
+        note(format_args!(
+            "note: {others} can use this machine, and with it this server, which asks for no key: send requests, read /metrics, and find out by \
+             `cached_tokens` whether a text was sent before. --api-key-file or --keys lets in those who have a key, --socket those who \
+             can open the file"
+        ));
+    }
     let (served, context) = (model.model_name().to_owned(), model.context());
     let Limits { parallel, tokens, .. } = model.limits();
     let memory = model.server_memory();

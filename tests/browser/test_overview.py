@@ -1,5 +1,10 @@
 """The overview: first view, made in the background, beside the answers, of several runs one at a time."""
 
+import shutil
+
+import folders
+import pages
+
 
 def at_first(page, address):
     page.visit(address)
@@ -24,6 +29,28 @@ def test_answers_cut_at_the_limit_are_told_beside_the_finding(page, runs, serve)
     assert any("6 of 6 answers were cut at the limit of 6 new tokens." in text for text in finding), finding
     # Attention is of some questions, verdicts of all: no sentence has both.
     assert not any("attention" in text and "right" in text for text in finding), finding
+    assert not any("cut at the limit" in text for text in page.texts("#overview-view p.quiet"))
+    # Their number leads to them.
+    cut = [row for row in folders.lines(runs("stale") / "answers.jsonl") if row["stop"] == "max_new_tokens"]
+    page.click("#overview-view a[href='#f.state=cut']", f"{len(cut)} cut answers")
+    page.until(lambda: page.text("#found"))
+    assert page.rows() == len(cut) > 0
+    assert page.js("return Array.from(store.order).every((row) => textOf('state', row) === 'cut')")
+
+
+def test_one_chart_alone_has_its_caption_beside_it(page, runs, serve, tmp_path):
+    alone = shutil.copytree(runs("stale"), tmp_path / "alone")
+    for path in alone.glob("*causes.jsonl"):
+        path.unlink()
+    page.resize((1280, 800))
+    at_first(page, serve(alone))
+    boxes = """return ['.charts', '.by-linear svg', '.by-linear figcaption'].map((name) => { const box = document.querySelector(`#overview-view ${name}`).getBoundingClientRect(); return [box.left, box.right, box.top]; })"""
+    (left, right, _), (of_left, of_right, top), (beside, end, begins) = page.js(boxes)
+    assert page.js("return document.querySelectorAll('#overview-view .charts > *').length") == 1
+    assert of_left == left and of_right - of_left > (right - left) / 2
+    assert of_right < beside < end <= right + 1 and abs(begins - top) < 20
+    page.resize(pages.PHONE)
+    page.wait("const [chart, words] = ['svg', 'figcaption'].map((name) => document.querySelector(`#overview-view .by-linear ${name}`).getBoundingClientRect()); return chart.right <= 390 && words.top >= chart.bottom", seconds=60)
 
 
 def test_of_several_runs_each_has_its_own(page, runs, serve):

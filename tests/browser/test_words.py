@@ -1,6 +1,7 @@
 """What the page's words and numbers mean: sessions from 0, the glossary, verdicts that are withheld, addresses that name odd things."""
 
 import re
+import shutil
 
 import pytest
 
@@ -98,6 +99,39 @@ def test_verdicts_of_a_judge_that_cannot_judge_are_withheld_everywhere(page, run
     said = re.findall(r"Labels are withheld: (\S*tiny-135m.*? has about 135 million parameters by its name)\.", text)
     assert len(said) == text.count("Labels are withheld: ") == 1, text
     assert "cannot judge" in text and not re.search(r"\d+ (are )?(right|wrong|correct)|(right|wrong) \d", text)
+
+
+def test_no_label_is_offered_for_verdicts_that_are_withheld(page, runs, serve, case, tmp_path):
+    for name in ["unable", "stale"]:
+        out = shutil.copytree(runs(name), tmp_path / name)
+        (out / "why.jsonl").unlink()
+        opened(page, serve(out), **{**case, "run": name})
+        offered = "palimpsest why" in page.text("#case-view")
+        assert offered == (name == "stale"), page.text("#part-answer")
+        assert ("No label: it would explain a verdict that is withheld." in page.text("#part-answer")) != offered
+
+
+def test_labels_of_another_judge_say_so(page, runs, serve, case, tmp_path):
+    said = "Labels of why explain the verdicts of rules; the verdicts shown are by local:llama-tiny"
+    page.open(serve(runs("stale")))
+    assert "Labels of why" not in page.text("#withheld")
+    out = shutil.copytree(runs("stale"), tmp_path / "other")
+    folders.put(out / "why.jsonl", [{**row, "judge": "rules"} for row in folders.lines(out / "why.jsonl")])
+    address = serve(out)
+    page.open(address)
+    assert page.text("#withheld").startswith(said)
+    opened(page, address, **{**case, "run": "other"})
+    assert said in page.text("#part-answer")
+    page.open(address, view="overview")
+    page.wait("return document.querySelector('#overview-view [aria-labelledby=why]') !== null", seconds=60)
+    assert "The labels explain the verdicts of rules; the accuracies are by local:llama-tiny" in page.text("#overview-view [aria-labelledby=why]")
+
+
+def test_the_words_of_a_maps_scale_fit_beside_it(page, runs, serve):
+    page.open(serve(runs("stale")))
+    assert page.js("""const scene = new Scene(1000, 300); legend(scene, { most: 0.281, least: 0.00023 }, false, percent, scene.width, MAP.right, 20, 200);
+      const to = document.createElement('canvas').getContext('2d'); const texts = scene.items.filter((item) => item.what === 'text');
+      return texts.some((item) => item.text === '≤ 0.023 %') && texts.every((item) => { to.font = `${item.size}px ${FONT}`; return item.x + to.measureText(item.text).width <= scene.width; })""")
 
 
 @pytest.mark.parametrize("shown", ["__proto__=1", "__proto__=1&view=table&f.__proto__=x", "view=constructor", "view=__proto__", "constructor=1&hasOwnProperty=2", "view=table&sort=__proto__&col=toString"])

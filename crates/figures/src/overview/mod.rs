@@ -20,7 +20,7 @@ use palimpsest_analysis::results::outcomes::Outcomes;
 use palimpsest_analysis::why::labels::Labels;
 use palimpsest_core::text::known_special_tokens;
 use palimpsest_data::ground::numbers::percent;
-use palimpsest_data::ground::order::sorted_unique;
+use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_run::runs::condition::label;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 
@@ -77,7 +77,6 @@ pub fn html(study: &Study, sections: &[Section], causes: Option<&Causes>) -> Res
         scatter => scatter.iter().flatten().map(picture).next(),
         answered => answers().count() - failed,
         cut => answers().filter(|row| row.reached_limit()).count(),
-        limit => run.header_text("/identity/sampling/max_new_tokens"),
         failed => failed,
         expected => expected,
         judge => judge.as_deref(),
@@ -183,7 +182,18 @@ fn told(study: &Study, causes: Option<&Causes>) -> Result<Vec<Section>, Overview
         }
         // Labels by a judge that cannot judge are withheld, with a sentence that says so.
         if let Some(labels) = Labels::open(&study.folder).map_err(LensError::from)? {
-            told.push(section("why", "Why answers are as they are", labels.in_words(), Vec::new()));
+            let mut words = labels.in_words();
+            let judges = unique(labels.answers.iter().map(|(_, row)| &*row.judge));
+            if let Some(shown) = &study.judge
+                && judges.iter().any(|judge| judge != shown)
+            {
+                let judges = judges.join(", ");
+                words.insert(
+                    0,
+                    format!("The labels explain the verdicts of {judges}; the accuracies are by {shown}."),
+                );
+            }
+            told.push(section("why", "Why answers are as they are", words, Vec::new()));
         }
     }
     if let Some(causes) = causes {

@@ -317,7 +317,9 @@ impl<'a> Case<'a> {
             }
         }
         let sides = check_sides(self.folder.benchmark).is_ok();
-        if sides && facts.why.is_none() && self.condition.knockout.is_none() {
+        // Labels of withheld verdicts would be withheld with them.
+        let can_explain = sides && self.folder.no_result.is_none() && self.condition.knockout.is_none();
+        if can_explain && facts.why.is_none() {
             say("a label with its certificate", format!("palimpsest why {dir}"));
         }
         json!(missing)

@@ -79,6 +79,8 @@ pub struct Folder {
     pub seed: Option<u64>,
     /// `None` also where its verdicts are no result.
     pub judge: Option<JudgeName>,
+    /// Judges whose verdicts the labels of `why` explain, without those withheld.
+    pub why_judges: Vec<String>,
     /// Why the verdicts are withheld.
     pub no_result: Option<String>,
     by_key: HashMap<AnswerKey, usize>,
@@ -154,6 +156,7 @@ impl Folder {
             roles,
             seed: None,
             judge: None,
+            why_judges: Vec::new(),
             no_result: None,
             by_key,
             files,
@@ -380,7 +383,12 @@ impl Folder {
                 let label = Some(row.label).filter(|_| no_result(&row.judge).is_none());
                 let sessions = row.certificate.as_ref().map(|certificate| certificate.sessions.len());
                 let facts = self.facts_of(AnswerKey::of(&row.case, &row.probe, &row.condition));
-                facts.into_iter().for_each(|facts| facts.why = Some((label, sessions, place)));
+                if let Some(facts) = facts {
+                    facts.why = Some((label, sessions, place));
+                    if label.is_some() && !self.why_judges.contains(&row.judge) {
+                        self.why_judges.push(row.judge);
+                    }
+                }
             }
             _ => {
                 let key: AnswerKey = serde_json::from_slice(line)?;

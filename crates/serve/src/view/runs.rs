@@ -41,7 +41,9 @@ fn of_run(at: usize, folder: &Folder) -> Value {
         "counts": {"planned": folder.rows.len(), "answered": answered.filter(|row| row.error.is_none()).count()},
         "has": {"measures": folder.dir().join(MEASURES).is_dir()},
         "roles": roles.collect::<Vec<_>>(),
+        "why_judges": folder.why_judges,
         "warnings": folder.warnings(),
     })
+    .with("judge", folder.judge.as_ref().map(|judge| &judge.label))
     .with("no_result", folder.no_result.as_ref())
 }

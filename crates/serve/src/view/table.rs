@@ -146,8 +146,9 @@ pub fn state(answer: Option<&AnswerRow>) -> &'static str {
     match answer {
         None => "not yet",
         Some(row) if row.too_long => "too long",
-        Some(row) if row.cut => "cut",
+        Some(row) if row.cut => "thought cut",
         Some(row) if row.error.is_some() => "error",
+        Some(row) if row.reached_limit() => "cut",
         Some(_) => "answered",
     }
 }
@@ -156,6 +157,8 @@ pub fn verdict_in_words(row: &VerdictRow) -> String {
     match (row.is_clean(), row.correct, row.score, &row.choice) {
         (false, ..) => "no verdict".to_owned(),
         (_, _, Some(score), _) => format!("score {score}"),
+        // Alone, the rule's word for an answer that names no value reads as a missing verdict.
+        (_, _, _, Some(choice)) if choice == "none" => "no value".to_owned(),
         (_, _, _, Some(choice)) => choice.clone(),
         (_, Some(true), ..) => "right".to_owned(),
         _ => "wrong".to_owned(),
@@ -254,7 +257,9 @@ impl<'a> Columns<'a> {
     }
 
     fn outcomes(&mut self) {
-        self.words(["state", "state", "How far the answer came"], |row| Some(state(row.answer())));
+        self.words(["state", "state", "How far the answer came; cut: at the limit of new tokens"], |row| {
+            Some(state(row.answer()))
+        });
         self.texts(["answer", "answer", "The beginning of the answer"], |row| {
             Some(beginning(row.answer()?.answer.as_ref()?))
         });
@@ -395,6 +400,25 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cut_answers_have_a_state_of_their_own() {
+        let row = |text: &str| serde_json::from_str::<AnswerRow>(text).ok();
+        let names = r#""case": "c", "probe": "SR", "labels": {}, "query": "?", "dropped_sessions": []"#;
+        for (fields, expected) in [
+            (r#""answer": "a", "stop": "end_of_turn""#, "answered"),
+            (r#""answer": "a", "stop": "max_new_tokens""#, "cut"),
+            (r#""error": "e", "cut": true"#, "thought cut"),
+            (r#""error": "e""#, "error"),
+        ] {
+            let row = row(&format!("{{{names}, {fields}}}"));
+            assert!(row.is_some(), "{fields}");
+            assert_eq!(state(row.as_ref()), expected);
+        }
+        let none =
+            VerdictRow { correct: Some(true), choice: Some("none".to_owned()), ..VerdictRow::default() };
+        assert_eq!(verdict_in_words(&none), "no value");
+    }
 
     #[test]
     fn a_fact_that_was_shown_is_not_lost_whatever_is_known_of_its_writing() {

@@ -49,6 +49,8 @@ function layOverview(html, runs, run, words) {
   if (html !== null && html !== laid) {
     view.innerHTML = html;
     laid = html;
+    // Among several runs a link to some answers means those of this run.
+    if (run && runs.length > 1) for (const link of view.querySelectorAll('a[href^="#f."]')) link.href = `${link.getAttribute('href')}&f.run=${encodeURIComponent(run)}`;
   }
   view.querySelector('.overview-bar')?.remove();
   if (runs.length < 2 && !words) return;

@@ -43,6 +43,9 @@ const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSiz
 
 // Why verdicts of these runs are shown nowhere.
 const withheldWords = (runs) => unique(runs.map((run) => run.no_result).filter(Boolean)).map((why) => `Verdicts are withheld: ${why}.`).join(' ');
+// Labels of why can rest on another judge's verdicts than those shown.
+const otherJudge = (run, judge) => (run.judge && judge && judge !== run.judge ? `Labels of why explain the verdicts of ${judge}; the verdicts shown are by ${run.judge}.` : '');
+const otherJudges = (runs) => unique(runs.flatMap((run) => (run.why_judges ?? []).map((judge) => otherJudge(run, judge)))).filter(Boolean).join(' ');
 // A value as the table writes it.
 function written(column, row) {
   if (column.numbers) {
@@ -60,7 +63,7 @@ const CORRECT = { right: 'right', wrong: 'wrong' };
 function verdictOf(row) {
   const [verdict, correct, state] = ['verdict', 'correct', 'state'].map((key) => textOf(key, row));
   const standing = state && !['answered', 'cut'].includes(state) ? state : verdict;
-  return [standing, CORRECT[correct] ?? (state === 'error' ? 'failed' : '')];
+  return [standing, CORRECT[correct] ?? (['error', 'thought cut'].includes(state) ? 'failed' : '')];
 }
 
 
@@ -222,7 +225,7 @@ async function renderTable(fresh) {
     grid.fill(store.order, grown || fresh === 'back');
   }
   at('found').textContent = store.order.length === store.count ? count(store.count, 'answer') : `${store.order.length.toLocaleString('en')} of ${count(store.count, 'answer')}`;
-  at('withheld').textContent = withheldWords(data.runs);
+  at('withheld').textContent = [withheldWords(data.runs), otherJudges(data.runs)].filter(Boolean).join(' ');
   const empty = at('table-empty');
   empty.hidden = store.order.length > 0;
   at('grid-holder').hidden = store.order.length === 0;

@@ -162,7 +162,7 @@ const layersWritten = ([from, to]) => (to - from === 1 ? `layer ${from}` : `laye
 // The label, its reason, the forward passes that it rests on, and the certificate.
 function whyCard(held) {
   const { why } = held;
-  if (!why) return make('div.card', {}, make('h3', { text: 'Why' }), missingOf(held, 'label') ?? make('p.empty', { text: held.state === 'not yet' ? 'Not answered yet.' : 'No label: palimpsest why is for judged answers of benchmarks whose newer evidence replaces older one.' }));
+  if (!why) return make('div.card', {}, make('h3', { text: 'Why' }), missingOf(held, 'label') ?? make('p.empty', { text: held.state === 'not yet' ? 'Not answered yet.' : runOf(held).no_result ? 'No label: it would explain a verdict that is withheld.' : 'No label: palimpsest why is for judged answers of benchmarks whose newer evidence replaces older one.' }));
   const number = why.plain?.measure === 'contrast' ? 'contrast' : 'log p';
   const rows = [];
   for (const side of ['newer', 'older']) {
@@ -188,7 +188,8 @@ function whyCard(held) {
     certificate.answer ? make('p', {}, make('span.quiet', { text: 'Then the answer is: ' }), certificate.answer) : null,
     button('Show these sessions', () => go({ session: certificate.sessions }))) : make('p.quiet', { text: why.search ? `No certificate: ${why.search.spent ? 'the search used up its forward passes' : 'no set of sessions turned the answer'}.` : 'No certificate.' });
   const label = why.withheld ? make('p.empty', { text: `The label rests on verdicts that are withheld: ${why.withheld}.` }) : make('p', {}, make('span.pill', { text: why.label }), ` ${why.why ?? ''}`);
-  return make('div.card', {}, make('h3', { text: 'Why' }), label, proof,
+  const other = otherJudge(runOf(held), why.judge);
+  return make('div.card', {}, make('h3', { text: 'Why' }), label, other ? make('p.quiet', { text: other }) : null, proof,
     there(why.plain?.value) ? make('p.quiet', { text: `${number} with nothing changed: ${signed(why.plain.value)}. ${count(why.readings ?? 0, 'forward pass', 'forward passes')}; judged by ${why.judge}.` }) : null,
     rows.length ? make('div.wide', { tabIndex: 0, role: 'region', 'aria-label': 'Forward passes' }, table) : null,
     make('p.quiet.small', { text: 'Hidden: from everything from the question’s first token on. A label is about this model and this prompt.' }));

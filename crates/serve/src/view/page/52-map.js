@@ -1,7 +1,7 @@
 // Maps: layers by sessions, the mean over heads; the heads of one layer on a click; effects by windows of layers. Rows of the prompt that are
 // chosen together are averaged over their tokens.
 
-const MAP = { top: 34, left: 46, bottom: 34, right: 78, cell: [9, 28] };
+const MAP = { top: 34, left: 46, bottom: 34, right: 88, cell: [9, 28] };
 
 // Rows that attend: those that the address names, else the viewer's.
 function chosenRows(held) {

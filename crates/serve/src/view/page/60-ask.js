@@ -54,7 +54,7 @@ function askForm(held, row, done) {
   // A path of one's own: rows that may not see, and what they may not see.
   const pathFrom = select([['', 'no path'], ['question', 'question'], ['answer', 'answer'], ...sessions.map((session) => [session.label, session.label])], '', () => {}, { 'aria-label': 'Path from' });
   const pathTo = select(sessions.map((session) => [session.label, `${session.label}${session.role ? ` (${session.role})` : ''}`]), sessions[0]?.label, () => {}, { 'aria-label': 'Path to' });
-  const note = make('input', { type: 'text', maxLength: 200, placeholder: 'a note, kept with the trial', 'aria-label': 'Note' });
+  const note = make('input', { type: 'text', maxLength: 200, size: 26, placeholder: 'a note, kept with the trial', 'aria-label': 'Note' });
   const progress = make('progress', { hidden: true, 'aria-label': 'Progress' });
   const status = make('span.quiet', { role: 'status' });
   const cancel = button('Cancel', async () => { const id = asking.get(row); if (id) await api.cancel(id).catch((error) => fail(error.message)); }, { hidden: true });

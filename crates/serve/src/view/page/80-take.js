@@ -37,7 +37,7 @@ function takePart(held) {
   const section = make('section.card', { 'aria-label': 'Take away' }, make('h3', { text: 'Take away' }), make('p.quiet', { text: 'Each picture gives itself as SVG and its numbers as CSV, by the buttons beside its title. The rest of this view:' }));
   const list = make('div');
   const lay = () => {
-    list.replaceChildren(code('As a command', `${commandOf(held)}\n${commandHere()}`), ...(ALONE ? [] : [code('As a file that works without a server', fileOf(held))]), code('As Python', pythonOf(held)),
+    list.replaceChildren(code('As a command', commandHere()), ...(ALONE ? [] : [code('As a file that works without a server', fileOf(held))]), code('As Python', pythonOf(held)),
       make('div.line.small-buttons', {}, button('The answer as JSON', () => download(`${safeName(`${held.case}-${held.probe}`)}.json`, 'application/json', `${JSON.stringify(held, null, 2)}\n`)), button('Numbers of the history as CSV', () => { const { head, rows } = numbersOf(held, lanesOf(held)); download(`${safeName(`${held.case}-${held.probe}-history`)}.csv`, 'text/csv', csv(head, rows)); }),
         held.causes ? button('Causes as CSV', () => download(`${safeName(`${held.case}-${held.probe}-causes`)}.csv`, 'text/csv', causesCsv(held))) : null));
   };

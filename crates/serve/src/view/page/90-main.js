@@ -24,7 +24,7 @@ function layHeader() {
   at('where').textContent = words.join(' · ');
   at('where').title = data.runs.map((run) => run.dir).join('\n');
   const ranked = store.ranked;
-  at('fresh').textContent = [ALONE ? 'a file, without a server' : '', data.model ? `model ${data.model.name}${data.model.ready ? '' : ' (being loaded)'}` : '', ranked && ranked.done < ranked.of ? `ranks ${ranked.done} of ${ranked.of}` : ''].filter(Boolean).join(' · ');
+  at('fresh').textContent = [ALONE ? 'a saved file' : '', data.model ? `model ${data.model.name}${data.model.ready ? '' : ' (being loaded)'}` : '', ranked && ranked.done < ranked.of ? `ranks ${ranked.done} of ${ranked.of}` : ''].filter(Boolean).join(' · ');
 }
 async function load() {
   const [runs, table] = await Promise.all([api.runs(), api.table()]);
