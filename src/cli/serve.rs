@@ -19,7 +19,7 @@ use crate::api::{
 use crate::ground::text_file;
 use crate::heads::HeadScores;
 use crate::models::{self, EmbedderCard, ModelArgs, ModelStore, Opened};
-use crate::progress::note;
+use crate::progress::{flush_notes, note, note_later};
 use palimpsest_core::engine::memory_plan::{Serving, gigabytes};
 use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{self, ContextLength, LocalOptions, ThinkingOptions};
@@ -188,15 +188,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if keys.is_empty() && !address.is_local() {
         return wrong(ServeError::NeedsKey { address }.to_string());
     }
+    let stop = interrupt::flag_of_server("stopping after the answers under way")?;
     let listener = Listener::bind(&address).with_context(|| {
         let flag = if args.socket.is_none() { "--port" } else { "--socket" };
         format!("cannot listen at {address}; is something else there? Give another {flag}")
     })?;
+    interrupt::at_exit(listener.removal());
     if args.while_input {
         end_with_input()?;
     }
     let loaded = args.loaded.options()?;
-    let stop = interrupt::flag("stopping after the answers under way")?;
 
     let options = LocalOptions {
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
@@ -222,11 +223,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
              can open the file"
         ));
     }
-    let (served, context) = (model.model_name().to_owned(), model.context());
+    // A folder may have any name.
+    let (served, context) = (model.model_name().replace(char::is_control, "?"), model.context());
     let Limits { parallel, tokens, .. } = model.limits();
     let memory = model.server_memory();
     let (planned, requests) = (gigabytes(memory.planned), gigabytes(memory.requests));
-    let retrieval = retrieval(args.heads.as_deref(), (model.model_name(), &digest))?;
+    let retrieval = retrieval(args.heads.as_deref(), (&served, &digest))?;
     if model.template().is_plain() {
         note(format_args!(
             "note: {served} has no chat template (a base model); chats use the plain layout of docs/data.md, and an answer ends where the \
@@ -266,11 +268,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     ))?;
     work.run();
     let ended = serving.join();
+    // The last lines of the log.
+    flush_notes();
     ensure!(ended.is_ok(), "This is a bug: the thread of connections panicked");
     if let Ok(ended) = ended {
         ended.context("the server ended")?;
     }
-    note("the server has ended");
+    note_later("the server has ended");
+    flush_notes();
     Ok(())
 }
 
@@ -279,7 +284,7 @@ fn end_with_input() -> anyhow::Result<()> {
     let wait = || {
         // Read errors count as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        std::process::exit(0);
+        interrupt::exit(0);
     };
     thread::Builder::new().name("input".to_owned()).spawn(wait).context("no thread for the input")?;
     Ok(())

@@ -132,7 +132,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let token = token(&args)?;
     let keys = args.keys.of(args.model.as_deref())?;
     let model: Option<ModelSlot> = args.model.clone().map(|name| (name, Arc::default()));
+    let stop = interrupt::flag_of_server("closing the page")?;
     let listener = listener(&args)?;
+    interrupt::at_exit(listener.removal());
     let page = listener.address()?.url("/");
     let address = match &token {
         Some(token) if args.socket.is_none() => token.address(&page),
@@ -141,11 +143,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let overviews = Overviews::new(overview_of(&args));
     let parts = Parts(args.page.clone());
     let server = Server::new(listener, runs.clone(), parts, overviews, model.clone(), token.as_ref())?;
-    let stop = interrupt::flag("closing the page")?;
     // A space after the address: terminals would take other signs into the link.
     super::say(format_args!("the page is at {address} (Ctrl-C ends it)"))?;
     // Removed when the page is closed.
-    let _redirect = if args.open { open(&address, token.is_some()) } else { None };
+    let redirect = if args.open { open(&address, token.is_some()) } else { None };
+    if let Some(path) = redirect.as_ref().map(|file| file.path().to_owned()) {
+        interrupt::at_exit(move || drop(std::fs::remove_file(&path)));
+    }
     // Connections get their own thread; this one belongs to the compute pool and runs the model.
     let ends = Arc::clone(&stop);
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(&ends));
@@ -154,7 +158,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some((name, slot)) = model {
         note(format_args!("loading {name}; answers can be looked at meanwhile"));
         let since = Instant::now();
-        let (asker, worker) = asker(&name, &keys, &args, &runs)?;
+        let opened = asker(&name, &keys, &args, &runs);
+        let (asker, worker) = opened.inspect_err(|_| interrupt::remove_files())?;
         let _ = slot.set(asker);
         note(format_args!("{name} is ready after {:.1} s: Ask again works", since.elapsed().as_secs_f64()));
         worker.run(&stop);

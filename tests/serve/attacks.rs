@@ -100,6 +100,67 @@ fn half_bodies_keep_nobody_out() {
     program.end();
 }
 
+#[cfg(unix)]
+#[test]
+fn few_files_keep_nobody_out() {
+    let _alone = MANY.lock();
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_palimpsest"), "serve"]);
+    limited.arg(fixture("llama-tiny")).args(["--port", "0", "--log", "off"]);
+    let program = Program::spawn(limited);
+    let _heads = held(address(&program), HALF_HEAD, 80);
+    // Later clients take the places of half heads, and then of clients that wait longer; nobody's timeout is waited for.
+    let ask = |_| {
+        let mut client = TcpStream::connect(address(&program)).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        client.write_all(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut status = [0; 15];
+        client.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200 OK");
+        client
+    };
+    let known: Vec<TcpStream> = (0..100).map(ask).collect();
+    assert_eq!(known.len(), 100);
+    program.end();
+}
+
+#[test]
+fn an_unread_log_stops_nobody() {
+    let program = Program::start(&[]);
+    let mut client = TcpStream::connect(address(&program)).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // More lines than a pipe and the queue before it hold.
+    let (asked, end) = ("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100), "{\"status\":\"ok\"}");
+    for _ in 0..40 {
+        client.write_all(asked.as_bytes()).unwrap();
+        let mut replies = String::new();
+        while replies.matches(end).count() < 100 {
+            let mut bytes = [0; 4096];
+            let count = client.read(&mut bytes).unwrap();
+            assert!(count > 0, "{replies}");
+            replies.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        }
+    }
+    let told = program.end();
+    assert!(
+        told.contains(" /health ok ") && told.contains(" lines were dropped, since standard error"),
+        "{told}"
+    );
+}
+
+#[test]
+fn heads_have_a_longest_size() {
+    let served = serve("llama-tiny");
+    let ask = |bytes: usize, end: &str| {
+        let mut client = TcpStream::connect(served.address).unwrap();
+        let head = "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: ";
+        write!(client, "{head}{}{end}", "y".repeat(bytes - head.len())).unwrap();
+        rest(&mut client)
+    };
+    assert!(ask(60_000, "\r\n\r\n").starts_with("HTTP/1.1 200 "));
+    assert!(ask(64 << 10, "").starts_with("HTTP/1.1 431 "));
+}
+
 /// What the server sends until it closes the connection, without interim responses.
 fn rest(client: &mut impl Read) -> String {
     let mut reply = String::new();
@@ -196,6 +257,33 @@ fn a_unix_socket_is_the_users_alone_and_goes_with_its_server() {
         let reply = rest(&mut client);
         assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains("llama-tiny"), "{reply}");
     }
+    // During the end newcomers are told of it; a second Ctrl-C leaves no file.
+    let program = {
+        let bias = json!({"264": -100, "265": -100, "266": -100});
+        let body = json!({"model": "llama-tiny", "messages": user("x"), "max_tokens": 7000, "logit_bias": bias, "stream": true});
+        let (body, length) = (body.to_string(), body.to_string().len());
+        let mut client = UnixStream::connect(&path).unwrap();
+        write!(
+            client,
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        client.read_exact(&mut [0; 100]).unwrap();
+        program.interrupt();
+        loop {
+            let mut other = UnixStream::connect(&path).unwrap();
+            other.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+            let mut reply = String::new();
+            let _ = other.read_to_string(&mut reply);
+            if reply.starts_with("HTTP/1.1 503 ") {
+                break;
+            }
+        }
+        program.interrupt();
+        let (code, told) = program.ended();
+        assert!(code == Some(130) && told.ends_with("stopped at once\n") && !path.exists(), "{told}");
+        Program::spawn(start())
+    };
     let second = ended(start());
     assert!(second.code == Some(1) && second.err.contains("a server answers there"), "{}", second.err);
     for flags in [["--port", "1"], ["--host", "127.0.0.1"]] {

@@ -156,6 +156,7 @@ fn a_key_has_its_places_and_its_rate_and_others_are_served() {
     // A place is free as soon as its reply is there.
     (0..5).for_each(|_| drop(ask(&served, "alice", CHAT, &chat(Value::Null)).ok()));
 
+    assert_eq!(get(&served, "carol", "/tokenize").0, 405, "what is no work does not count");
     ask(&served, "carol", "/tokenize", &text).ok();
     let limited = ask(&served, "carol", "/tokenize", &text);
     let wait = limited.retry_after.clone().unwrap().parse::<u64>().unwrap();

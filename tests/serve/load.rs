@@ -99,6 +99,82 @@ fn a_client_that_goes_frees_its_place_and_the_model() {
 }
 
 #[test]
+fn a_client_that_goes_is_noticed_although_bytes_follow_its_request() {
+    let served = patient(1);
+    let health = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut body = long();
+    body["model"] = "llama-tiny".into();
+    let (body, length) = (body.to_string(), body.to_string().len());
+    let mut gone = 0.0;
+    for (more, unread) in [("\r\n", false), (health, false), ("\r\n", true)] {
+        let mut client = TcpStream::connect(served.address).unwrap();
+        if unread {
+            // Closing a socket that holds bytes sends RST in place of FIN.
+            client.write_all(health.as_bytes()).unwrap();
+            client.peek(&mut [0]).unwrap();
+        }
+        write!(
+            client,
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}{more}"
+        )
+        .unwrap();
+        let begun = Instant::now();
+        while served.metric("palimpsest_requests_under_way") < 1.0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is never admitted");
+        }
+        drop(client);
+        idle(&served);
+        gone += 1.0;
+        while served.metric("palimpsest_requests_cancelled_total") < gone {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "it was answered to the end: {more:?}, {unread}"
+            );
+        }
+    }
+    // Both of a client that stays are answered.
+    let mut client = TcpStream::connect(served.address).unwrap();
+    let body = json!({"model": "llama-tiny", "messages": user("Who?"), "max_tokens": 300}).to_string();
+    let length = body.len();
+    write!(client, "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}{health}")
+        .unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut replies = String::new();
+    client.read_to_string(&mut replies).unwrap();
+    assert_eq!(replies.matches("HTTP/1.1 200 OK").count(), 2, "{replies}");
+    assert!(replies.ends_with("{\"status\":\"ok\"}"), "{replies}");
+}
+
+#[test]
+fn newcomers_are_told_of_the_end_while_answers_are_under_way() {
+    let mut served = patient(2);
+    let mut frames = served.stream("/v1/chat/completions", long());
+    frames.next().unwrap();
+    served.stop.store(true, Ordering::Relaxed);
+    let ask = |request: &str, body: &str| {
+        let (mut client, length) = (TcpStream::connect(served.address).unwrap(), body.len());
+        let head = format!("host: localhost\r\nconnection: close\r\ncontent-length: {length}");
+        write!(client, "{request} HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
+        let mut reply = String::new();
+        // One that came before the stop may be closed.
+        let _ = client.read_to_string(&mut reply);
+        reply
+    };
+    let begun = Instant::now();
+    while !ask("GET /ready", "").starts_with("HTTP/1.1 503 ") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it stays ready");
+    }
+    assert!(ask("GET /health", "").starts_with("HTTP/1.1 200 "));
+    let mut body = short("Who?");
+    body["model"] = "llama-tiny".into();
+    let refused = ask("POST /v1/chat/completions", &body.to_string());
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("shutting_down"), "{refused}");
+    drop(frames);
+    served.end();
+    assert!(TcpStream::connect(served.address).is_err(), "nobody listens any more");
+}
+
+#[test]
 fn more_than_fit_are_told_to_come_again() {
     let served = patient(1);
     let mut frames = served.stream("/v1/chat/completions", long());

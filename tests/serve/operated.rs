@@ -44,14 +44,22 @@ impl Program {
         Program { child, url }
     }
 
-    /// Stops it and returns its stderr.
-    pub fn end(mut self) -> String {
+    pub fn interrupt(&self) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    }
+
+    /// Exit code and stderr, once it has ended.
+    pub fn ended(mut self) -> (Option<i32>, String) {
         let mut told = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-        self.child.wait().unwrap();
-        told
+        (self.child.wait().unwrap().code(), told)
+    }
+
+    /// Stops it and returns its stderr.
+    pub fn end(self) -> String {
+        self.interrupt();
+        self.ended().1
     }
 
     pub fn post(&self, path: &str, body: &Value, id: &str) -> ureq::http::Response<ureq::Body> {

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 mod forecast;
+mod later;
 mod lines;
 
 use forecast::Clock;
 pub use forecast::{StepSeconds, Work};
+pub use later::{flush_notes, note_later};
 use lines::{Lines, Said};
 
 /// Seconds between two lines without a terminal, if not ten.

@@ -1,10 +1,11 @@
 //! State shared by all requests: model, engine thread, queue.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -86,6 +87,8 @@ pub struct App {
     /// As many as [`ServeOptions::queue`].
     pub places: Arc<Semaphore>,
     pub closing: AtomicBool,
+    /// `/openapi.json`, made when it is first asked for.
+    pub description: OnceLock<Bytes>,
 }
 
 impl App {

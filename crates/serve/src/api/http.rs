@@ -8,7 +8,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{ALLOW, CONTENT_TYPE};
-use axum::http::{HeaderValue, Response, StatusCode, Uri};
+use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
@@ -111,7 +111,8 @@ fn admitted(app: &App, request: &Request, path: &str) -> (Client, Option<Respons
         if !open {
             listen::admit(request)?;
         }
-        if let Some(key) = client.key.as_deref().filter(|_| POSTED.contains(&path)) {
+        let works = request.method() == Method::POST && POSTED.contains(&path);
+        if let Some(key) = client.key.as_deref().filter(|_| works) {
             client.place = app.admit_key(key)?;
         }
         Ok(None)
@@ -163,7 +164,14 @@ async fn tokenizer_file(State(app): State<Arc<App>>) -> Reply {
 }
 
 async fn openapi(State(app): State<Arc<App>>) -> Reply {
-    Ok(json_reply(&openapi::openapi(&app)?))
+    let file = match app.description.get() {
+        Some(file) => file.clone(),
+        None => {
+            let made = openapi::openapi(&app)?.to_string().into();
+            app.description.get_or_init(|| made).clone()
+        }
+    };
+    Ok(([(CONTENT_TYPE, "application/json")], file).into_response())
 }
 
 /// Unlike `/health`, which tells that the process answers: whether new requests are taken. Until the model is loaded nothing is answered.

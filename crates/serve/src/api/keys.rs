@@ -122,6 +122,11 @@ impl Keys {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             format!("line {}: {}", before.matches('\n').count() + 1, error.message())
         })?;
+        // Said without the value, which may be a key.
+        let is_list = |keys: &Value| keys.as_array().is_some_and(|keys| keys.iter().all(Value::is_object));
+        if file.get("key").is_some_and(|keys| !is_list(keys)) {
+            return Err("`key` is no list of tables; begin each key with a line [[key]]".to_owned());
+        }
         let file: KeysFile = read(&file).map_err(|error| match error {
             ApiError { code: Some("missing_required_parameter"), param: Some(field), .. }
                 if field == "key" =>
@@ -303,7 +308,9 @@ mod tests {
         let entry = |fields: &str| format!("[[key]]\nname = \"a\"\nkey = \"secret-1\"\n[[key]]\n{fields}\n");
         for (text, said) in [
             (String::new(), "holds no key"),
-            ("key = 3".to_owned(), "`key` is 3"),
+            ("key = \"secret-1\"".to_owned(), "`key` is no list of tables"),
+            ("key = [\"secret-1\"]".to_owned(), "`key` is no list of tables"),
+            ("[key]\nname = \"a\"\nkey = \"secret-1\"".to_owned(), "`key` is no list of tables"),
             ("[[key]]\nname = \"a\"\nkey = secret\n".to_owned(), "line 3"),
             (entry("key = \"secret-2\""), "`key[1].name` is missing"),
             (entry("name = \"b\""), "key[1] has neither"),

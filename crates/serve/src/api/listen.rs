@@ -9,9 +9,10 @@ use std::net::{SocketAddr, TcpListener};
 #[cfg(unix)]
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -22,12 +23,12 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::error::ApiError;
 pub use super::places::{Connection, MOST_KNOWN, MOST_STRANGERS, Peer};
 use super::places::{Places, Turn};
-use super::socket::{Socket, Stream, inbound, outbound};
+use super::socket::{Stream, Watch, inbound, outbound, watched};
 #[cfg(unix)]
 use super::socket_file::SocketFile;
 
@@ -37,8 +38,15 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for later heads, from the end of the previous answer on.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Backoff after a failed accept (out of file descriptors).
+/// Backoff after a failed accept, unless a connection could be closed for the newcomer.
 const NO_CONNECTION: Duration = Duration::from_millis(100);
+
+/// Open files for all connections, with those of a model and its caches.
+#[cfg(unix)]
+const OPEN_FILES: libc::rlim_t = 2048;
+
+/// Bytes of a request head; longer ones get status 431.
+const LONGEST_HEAD: usize = 64 << 10;
 
 /// Interval between looks for a stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -115,6 +123,15 @@ impl Listener {
         }
     }
 
+    /// Removes the file of a Unix socket before an exit that drops nothing.
+    pub fn removal(&self) -> Box<dyn Fn() + Send> {
+        match self {
+            Listener::Tcp(_) => Box::new(|| {}),
+            #[cfg(unix)]
+            Listener::Unix(_, file) => Box::new(file.removal()),
+        }
+    }
+
     /// Address of a TCP listener.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self.address()? {
@@ -150,26 +167,41 @@ pub fn admit<B>(request: &Request<B>) -> Result<(), ApiError> {
     }
 }
 
-/// Serves on a runtime of its own until `stop` is set, then until requests have ended or `ending` has.
+/// Raises the soft limit of open files, which some systems set below the number of connections that are served. Errors are ignored.
+#[cfg(unix)]
+fn allow_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for writes, and nothing else refers to it.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 || limit.rlim_cur >= OPEN_FILES {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max.min(OPEN_FILES);
+    // SAFETY: `limit` is initialised and valid for reads.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+}
+
+/// Serves on a runtime of its own until `stop` is set, then until requests have ended or `ending` has, at whose first step the router
+/// begins to refuse.
 pub fn run(
     listener: Listener,
     router: Router,
     stop: &AtomicBool,
     ending: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let stopped = || async {
-        while !stop.load(Ordering::Relaxed) {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
+    #[cfg(unix)]
+    allow_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let served = runtime.block_on(async {
+        let stopped = Notify::new();
         let ended = async {
-            stopped().await;
+            while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep(LOOK).await;
+            }
+            stopped.notify_one();
             ending.await;
         };
         tokio::select! {
-            served = listen(listener, router, stopped()) => served,
+            served = listen(listener, router, stopped.notified()) => served,
             () = ended => Ok(()),
         }
     });
@@ -204,37 +236,44 @@ async fn listen(listener: Listener, router: Router, stop: impl Future<Output = (
     Ok(())
 }
 
-/// Accepts connections until `stop` resolves, then waits until each has finished its current request.
+/// Serves connections until `stop` resolves, then until each has finished its current request. Those that come meanwhile are served, so
+/// that they are told of the end, but not waited for.
 async fn serve<S: Stream>(
     accept: impl AsyncFn() -> io::Result<(S, Peer)>,
     router: Router,
     stop: impl Future<Output = ()>,
 ) {
     let places = Arc::<Places>::default();
-    let (closing, told) = watch::channel(false);
+    let (closing, late) = (watch::Sender::new(false), watch::Sender::new(false));
     let accepting = async {
         loop {
-            let Ok((stream, peer)) = accept().await else {
-                places.close_stranger();
-                tokio::time::sleep(NO_CONNECTION).await;
-                continue;
-            };
-            let connection = places.connection(peer);
-            let seated = Seated { places: Arc::clone(&places), connection: Arc::clone(&connection) };
-            let task = tokio::spawn(talk(stream, router.clone(), seated, told.clone()));
-            places.seat(connection, task.abort_handle());
-            // A newcomer's head is read before many others can come.
+            match accept().await {
+                Ok((stream, peer)) => {
+                    let connection = places.connection(peer);
+                    let seated = Seated { places: Arc::clone(&places), connection: Arc::clone(&connection) };
+                    let told = if *closing.borrow() { late.subscribe() } else { closing.subscribe() };
+                    let task = tokio::spawn(talk(stream, router.clone(), seated, told));
+                    places.seat(connection, task.abort_handle());
+                }
+                // A client that has already gone.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // Usually there are no file descriptors left.
+                Err(_) if places.close_one() => {}
+                Err(_) => tokio::time::sleep(NO_CONNECTION).await,
+            }
+            // A newcomer's head is read, or the closed connection's file freed, before many others can come.
             tokio::task::yield_now().await;
         }
     };
+    let ended = async {
+        stop.await;
+        closing.send_replace(true);
+        closing.closed().await;
+    };
     tokio::select! {
         () = accepting => {}
-        () = stop => {}
+        () = ended => {}
     }
-    drop(accept);
-    let _ = closing.send(true);
-    drop(told);
-    closing.closed().await;
 }
 
 /// Gives its place back on drop, also if the task is aborted.
@@ -251,16 +290,23 @@ impl Drop for Seated {
 
 async fn talk<S: Stream>(stream: S, router: Router, seated: Seated, mut told: watch::Receiver<bool>) {
     let connection = &seated.connection;
-    let io = TokioIo::new(Socket::new(stream, Arc::clone(connection)));
+    let (socket, mut watch) = watched(stream, connection);
     let router = TowerToHyperService::new(router);
     let service = service_fn(|request: Request<Incoming>| {
         let connection = Arc::clone(connection);
+        let again = connection.begun();
         let reply = router.call(inbound(request, &connection));
-        async move { reply.await.map(|reply| outbound(reply, connection)) }
+        async move {
+            if again {
+                // Others have their turn between the requests of one connection, which may all have come at once.
+                tokio::task::yield_now().await;
+            }
+            reply.await.map(|reply| outbound(reply, connection))
+        }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
-    let mut talking = pin!(http.serve_connection(io, service));
+    http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(LONGEST_HEAD);
+    let mut talking = pin!(http.serve_connection(TokioIo::new(socket), service));
     let silence = async {
         tokio::time::sleep(HEAD_TIMEOUT).await;
         if connection.begun() {
@@ -268,13 +314,22 @@ async fn talk<S: Stream>(stream: S, router: Router, seated: Seated, mut told: wa
         }
     };
     tokio::select! {
-        _ = talking.as_mut() => return,
+        () = ended_or_gone(talking.as_mut(), &mut watch) => return,
         () = silence => return,
         _ = told.wait_for(|closing| *closing) => {}
     }
     talking.as_mut().graceful_shutdown();
     // A request that has not yet come would be refused, and must not hold the shutdown up.
     if [Turn::Answer, Turn::Unread].contains(&connection.turn()) {
-        let _ = talking.await;
+        ended_or_gone(talking, &mut watch).await;
     }
+}
+
+/// Waits for the end of a connection, or for the end of its client.
+async fn ended_or_gone<S: Stream>(mut talking: Pin<&mut impl Future>, watch: &mut Watch<S>) {
+    std::future::poll_fn(|cx| match talking.as_mut().poll(cx) {
+        Poll::Ready(_) => Poll::Ready(()),
+        Poll::Pending => watch.poll_gone(cx),
+    })
+    .await;
 }

@@ -1,4 +1,5 @@
-//! Access log: one line per request on stderr, written after the response ends. Contains no request text.
+//! Access log: one line per request on stderr, written after the response ends. Contains no request text. If stderr is not read, lines are
+//! dropped, and the server goes on.
 //!
 //! The middleware, the response stream and the engine thread (which times tokens at generation) fill a [`Record`]. The line is written when
 //! the last holder drops its [`Line`]; a request without an outcome was abandoned by its client.
@@ -8,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::ApiError;
 use super::keys::Key;
 use super::metrics::Metrics;
-use palimpsest_run::progress::note;
+use palimpsest_run::progress::note_later;
 
 pub const REQUEST_ID: &str = "x-request-id";
 
@@ -163,7 +164,7 @@ impl Drop for Line {
         let Noted { model, prompt, cached, generated, status, .. } = &*noted;
         match self.format {
             LogFormat::Off => {}
-            LogFormat::Json => note(json!({
+            LogFormat::Json => note_later(json!({
                 "time": time, "id": id, "path": path, "key": key, "peer": peer, "model": model, "prompt_tokens": prompt, "cached_tokens": cached,
                 "generated_tokens": generated, "queue_seconds": queue, "first_token_seconds": first,
                 "seconds": seconds(took), "status": status, "outcome": outcome, "slow": slow
@@ -183,18 +184,16 @@ impl Drop for Line {
                 if slow {
                     line.push_str(" slow");
                 }
-                note(line);
+                note_later(line);
             }
         }
     }
 }
 
-/// In quotes if there is white space.
+/// In quotes and escaped unless it can be mistaken for nothing else.
 fn one_word(text: &str) -> String {
-    match text.contains(char::is_whitespace) {
-        true => Value::from(text).to_string(),
-        false => text.to_owned(),
-    }
+    let plain = |c: char| c.is_alphanumeric() || (c.is_ascii_punctuation() && !"\"\\=".contains(c));
+    if text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
 }
 
 /// The client's request id if valid, else a new one.
@@ -211,4 +210,26 @@ fn request_id(headers: &HeaderMap) -> String {
 pub fn identifier(kind: &str) -> String {
     let number: u128 = rand::random();
     format!("{kind}-{:024x}", number >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_word;
+
+    #[test]
+    fn a_word_of_a_line_is_quoted_if_it_could_be_more_than_one() {
+        for plain in ["qwen3-8b", "Qwen3.5_9B:Q4_K_M.gguf", "[::1]:52114", "modèle"] {
+            assert_eq!(one_word(plain), plain);
+        }
+        for (text, quoted) in [
+            ("a b", "\"a b\""),
+            ("a\nb", "\"a\\nb\""),
+            ("a\u{1b}[31m", "\"a\\u{1b}[31m\""),
+            ("a\u{202e}b", "\"a\\u{202e}b\""),
+            ("key=admin", "\"key=admin\""),
+            ("a\"b", "\"a\\\"b\""),
+        ] {
+            assert_eq!(one_word(text), quoted);
+        }
+    }
 }

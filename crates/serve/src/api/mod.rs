@@ -8,8 +8,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -139,6 +139,7 @@ impl Server {
             memory: Arc::new(memory),
             places: Arc::new(Semaphore::new(options.queue)),
             closing: AtomicBool::new(false),
+            description: OnceLock::new(),
             options,
         });
         resident::trim();

@@ -3,7 +3,9 @@
 //! Contains no model or user data, so it needs no key; it asks for one if the API does. Its Content-Security-Policy allows its own script
 //! and style (by digest) and this server.
 
-use axum::body::Body;
+use std::sync::LazyLock;
+
+use axum::body::{Body, Bytes};
 use axum::http::Response;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -20,8 +22,8 @@ const STYLE: &str = concat!(include_str!("page/base.css"), include_str!("page/pa
 const SCRIPT: &str = include_str!("page/page.js");
 const BODY: &str = include_str!("page/page.html");
 
-/// Digests in the policy cover the text between the tags, byte for byte.
-pub fn page() -> Response<Body> {
+/// The page and its policy. Digests in the policy cover the text between the tags, byte for byte.
+static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -34,13 +36,18 @@ pub fn page() -> Response<Body> {
         "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
+    (page.into(), policy)
+});
+
+pub fn page() -> Response<Body> {
+    let (page, policy) = &*PAGE;
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
-        (CONTENT_SECURITY_POLICY, &policy),
+        (CONTENT_SECURITY_POLICY, policy),
         (CACHE_CONTROL, "no-cache"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
         (REFERRER_POLICY, "same-origin"),
     ];
-    (headers, page).into_response()
+    (headers, page.clone()).into_response()
 }

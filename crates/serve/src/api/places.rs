@@ -160,12 +160,14 @@ impl Connection {
         self.state().ended = true;
     }
 
-    /// Everything written so far is in the socket.
-    pub fn flushed(&self) {
+    /// Everything written so far is in the socket. True if that is the end of an answer.
+    pub fn flushed(&self) -> bool {
         let mut state = self.state();
-        if std::mem::take(&mut state.ended) {
+        let ended = std::mem::take(&mut state.ended);
+        if ended {
             (state.turn, state.since) = (Turn::Head, Instant::now());
         }
+        ended
     }
 }
 
@@ -217,12 +219,8 @@ impl Places {
         if open.get(&number).is_none_or(|place| place.known) {
             return true;
         }
-        if open.values().filter(|place| place.known).count() >= MOST_KNOWN {
-            let known = open.iter().filter(|(_, place)| place.known);
-            let waiting =
-                known.filter_map(|(number, place)| Some((place.connection.waits_since()?, *number)));
-            let Some((_, longest)) = waiting.min() else { return false };
-            close_oldest(&mut open, |place| place.connection.number == longest);
+        if open.values().filter(|place| place.known).count() >= MOST_KNOWN && !close_waiting(&mut open) {
+            return false;
         }
         if let Some(place) = open.get_mut(&number) {
             place.known = true;
@@ -230,9 +228,15 @@ impl Places {
         true
     }
 
-    /// Closes the oldest stranger, if any: its file descriptor is needed.
-    pub fn close_stranger(&self) {
-        close_oldest(&mut self.open(), |place| !place.known);
+    /// Closes a connection whose file descriptor is needed: the oldest stranger if strangers have more than their share of the places, or
+    /// else the known client that is waited for longest. False if there is none. A single stranger stays: it may be the newcomer.
+    pub fn close_one(&self) -> bool {
+        let mut open = self.open();
+        let strangers = open.values().filter(|place| !place.known).count();
+        let crowded = strangers * MOST_KNOWN > (open.len() - strangers) * MOST_STRANGERS;
+        let close_stranger =
+            |open: &mut BTreeMap<_, _>| strangers > 1 && close_oldest(open, |place| !place.known);
+        (crowded && close_stranger(&mut open)) || close_waiting(&mut open) || close_stranger(&mut open)
     }
 
     /// To be called when the connection is closed.
@@ -241,11 +245,19 @@ impl Places {
     }
 }
 
-fn close_oldest(open: &mut BTreeMap<u64, Place>, which: impl Fn(&Place) -> bool) {
+/// False if there is none.
+fn close_oldest(open: &mut BTreeMap<u64, Place>, which: impl Fn(&Place) -> bool) -> bool {
     let oldest = open.iter().find(|(_, place)| which(place)).map(|(number, _)| *number);
-    if let Some(place) = oldest.and_then(|number| open.remove(&number)) {
-        place.task.abort();
-    }
+    let closed = oldest.and_then(|number| open.remove(&number));
+    closed.inspect(|place| place.task.abort()).is_some()
+}
+
+/// Closes the known client that is waited for longest. False if all are being answered.
+fn close_waiting(open: &mut BTreeMap<u64, Place>) -> bool {
+    let known = open.iter().filter(|(_, place)| place.known);
+    let waiting = known.filter_map(|(number, place)| Some((place.connection.waits_since()?, *number)));
+    let Some((_, longest)) = waiting.min() else { return false };
+    close_oldest(open, |place| place.connection.number == longest)
 }
 
 #[cfg(test)]
@@ -286,10 +298,14 @@ mod tests {
             let second = seated(&places, peers("::1", 3).chain([Peer::Unix])).await;
             assert!(first[..4].iter().all(|one| !open(&places, one)));
             assert!(first[4..].iter().chain(&second).chain([&known]).all(|one| open(&places, one)));
-            places.close_stranger();
-            assert!(!open(&places, &first[4]) && open(&places, &first[5]));
-            places.leave(&known);
-            assert!(!open(&places, &known));
+            assert!(places.close_one() && !open(&places, &first[4]) && open(&places, &first[5]));
+            first.iter().chain(&second).for_each(|one| places.leave(one));
+            let newcomer = seated(&places, peers("127.0.0.1", 1)).await.remove(0);
+            known.begin(Version::HTTP_11, true);
+            assert!(!places.close_one() && open(&places, &known), "it is being answered");
+            known.ended();
+            known.flushed();
+            assert!(places.close_one() && !open(&places, &known) && open(&places, &newcomer));
         });
     }
 

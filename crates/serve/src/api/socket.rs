@@ -2,14 +2,16 @@
 //!
 //! A client may end its side after the request and still wait for the answer (RFC 9112, 9.6). One that has gone looks the same: its
 //! system sends the same FIN, and refuses only bytes that it is sent afterwards. hyper takes the end of the input for the end of the
-//! client, so [`Socket`] keeps it back while an answer is computed, and looks whether somebody is still there: before the answer begins
-//! it sends `100 Continue`, which clients skip (RFC 9110, 15.2) and closed ones refuse; later the answer itself tells. HTTP/1.0 has no
-//! such interim responses; there the client is taken for gone after some seconds.
+//! client, so [`Socket`] keeps it back while an answer is computed. [`Watch`] looks meanwhile whether somebody is still there: before the
+//! answer begins it sends `100 Continue`, which clients skip (RFC 9110, 15.2) and closed ones refuse; later the answer itself tells.
+//! HTTP/1.0 has no such interim responses; there the client is taken for gone after some seconds.
+//!
+//! The watch asks the system and reads nothing: hyper does not read while it answers if it already has bytes that followed the request.
 
 use std::error::Error;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -33,7 +35,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout between parts of a body.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval between looks for a half-closed client.
+/// Interval between looks at the client of an answer.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Age of a half-closed connection at its second interim response.
@@ -48,81 +50,78 @@ const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 const ROUNDS: usize = 16;
 
 pub trait Stream: AsyncRead + AsyncWrite + Send + 'static {
-    /// True if the client refuses what it is sent, as far as the system knows.
-    fn refuses(&self) -> bool;
+    /// The sides that are closed, as far as the system knows: reading once the client has ended its side, writing once it refuses what it
+    /// is sent.
+    fn closed(&self) -> Ready;
 }
 
-fn write_closed(ready: impl Future<Output = io::Result<Ready>>) -> bool {
-    ready.now_or_never().is_some_and(|ready| ready.map_or(true, Ready::is_write_closed))
+fn closed(ready: impl Future<Output = io::Result<Ready>>) -> Ready {
+    let both = Ready::READ_CLOSED | Ready::WRITE_CLOSED;
+    ready.now_or_never().map_or(Ready::EMPTY, |ready| ready.unwrap_or(both))
 }
 
 impl Stream for TcpStream {
-    fn refuses(&self) -> bool {
-        write_closed(self.ready(Interest::WRITABLE))
+    fn closed(&self) -> Ready {
+        closed(self.ready(Interest::READABLE | Interest::WRITABLE))
     }
 }
 
 #[cfg(unix)]
 impl Stream for tokio::net::UnixStream {
-    fn refuses(&self) -> bool {
-        write_closed(self.ready(Interest::WRITABLE))
+    fn closed(&self) -> Ready {
+        closed(self.ready(Interest::READABLE | Interest::WRITABLE))
     }
 }
 
-/// The client's side has ended.
-struct HalfClosed {
-    since: Instant,
-    looks: Interval,
-    /// Age at which the next interim response is due. It grows, since some clients accept only few of them.
-    interim: Duration,
-    rounds: usize,
-}
+/// One task polls both holders, so that none ever waits for the other.
+struct Shared<S>(Arc<Mutex<Pin<Box<TimeoutStream<S>>>>>);
 
-impl HalfClosed {
-    fn new() -> Self {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        HalfClosed { since: Instant::now(), looks, interim: Duration::ZERO, rounds: 0 }
+impl<S> Shared<S> {
+    fn stream(&self) -> MutexGuard<'_, Pin<Box<TimeoutStream<S>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub struct Socket<S> {
-    stream: Pin<Box<TimeoutStream<S>>>,
+/// The socket for hyper, and the watch on it, to be polled after hyper's connection.
+pub fn watched<S: Stream>(stream: S, connection: &Arc<Connection>) -> (Socket<S>, Watch<S>) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(READING_TIMEOUT));
+    let stream = Arc::new(Mutex::new(Box::pin(stream)));
+    let (own, connection) = (Arc::clone(connection), Arc::clone(connection));
+    let socket = Socket { stream: Shared(Arc::clone(&stream)), connection: own, ended: false, rounds: 0 };
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    (socket, Watch { stream: Shared(stream), connection, looks, ended: None, interim: Duration::ZERO })
+}
+
+pub struct Watch<S> {
+    stream: Shared<S>,
     connection: Arc<Connection>,
-    half_closed: Option<HalfClosed>,
+    looks: Interval,
+    /// When the client's side was first seen to have ended.
+    ended: Option<Instant>,
+    /// Age of that at which the next interim response is due. It grows, since some clients accept only few of them.
+    interim: Duration,
 }
 
-impl<S: Stream> Socket<S> {
-    pub fn new(stream: S, connection: Arc<Connection>) -> Self {
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(READING_TIMEOUT));
-        Socket { stream: Box::pin(stream), connection, half_closed: None }
-    }
-
-    /// Ready once the end of the input is to be told.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let half_closed = self.half_closed.get_or_insert_with(HalfClosed::new);
-        loop {
-            match self.connection.turn() {
-                Turn::Head => return Poll::Ready(()),
-                // The reader of the body runs after this, and may still have the last part of it to read.
-                Turn::Body if half_closed.rounds < ROUNDS => {
-                    half_closed.rounds += 1;
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                Turn::Body => return Poll::Ready(()),
-                Turn::Answer | Turn::Unread => {}
-            }
-            if self.stream.get_ref().refuses() {
+impl<S: Stream> Watch<S> {
+    /// Ready if the client of the answer under way has gone.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Turn::Answer | Turn::Unread = self.connection.turn() {
+            let mut stream = self.stream.stream();
+            let closed = stream.get_ref().closed();
+            if closed.is_write_closed() {
                 return Poll::Ready(());
             }
-            ready!(half_closed.looks.poll_tick(cx));
-            let age = half_closed.since.elapsed();
+            ready!(self.looks.poll_tick(cx));
+            if !closed.is_read_closed() {
+                continue;
+            }
+            let age = self.ended.get_or_insert_with(Instant::now).elapsed();
             match self.connection.silent() {
-                Some(Version::HTTP_11) if age >= half_closed.interim => {
-                    half_closed.interim = half_closed.interim.saturating_mul(4).max(SECOND_INTERIM);
-                    let sent = self.stream.as_mut().poll_write(cx, INTERIM);
+                Some(Version::HTTP_11) if age >= self.interim => {
+                    self.interim = self.interim.saturating_mul(4).max(SECOND_INTERIM);
+                    let sent = stream.as_mut().poll_write(cx, INTERIM);
                     if !matches!(sent, Poll::Ready(Ok(count)) if count == INTERIM.len()) {
                         return Poll::Ready(());
                     }
@@ -131,6 +130,32 @@ impl<S: Stream> Socket<S> {
                 Some(_) if age >= HALF_CLOSED_TIMEOUT => return Poll::Ready(()),
                 Some(_) => {}
             }
+        }
+        Poll::Pending
+    }
+}
+
+pub struct Socket<S> {
+    stream: Shared<S>,
+    connection: Arc<Connection>,
+    /// The input has ended.
+    ended: bool,
+    rounds: usize,
+}
+
+impl<S: Stream> Socket<S> {
+    /// Ready once the end of the input is to be told.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.connection.turn() {
+            // The reader of the body runs after this, and may still have the last part of it to read.
+            Turn::Body if self.rounds < ROUNDS => {
+                self.rounds += 1;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Turn::Head | Turn::Body => Poll::Ready(()),
+            // Read again once the answer is sent: `poll_flush` wakes.
+            Turn::Answer | Turn::Unread => Poll::Pending,
         }
     }
 
@@ -144,12 +169,13 @@ impl<S: Stream> Socket<S> {
 impl<S: Stream> AsyncRead for Socket<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.half_closed.is_none() {
+        if !this.ended {
             let before = buf.filled().len();
-            ready!(this.stream.as_mut().poll_read(cx, buf))?;
+            ready!(this.stream.stream().as_mut().poll_read(cx, buf))?;
             if buf.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
+            this.ended = true;
         }
         this.poll_end(cx).map(Ok)
     }
@@ -158,7 +184,7 @@ impl<S: Stream> AsyncRead for Socket<S> {
 impl<S: Stream> AsyncWrite for Socket<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = this.stream.as_mut().poll_write(cx, buf);
+        let written = this.stream.stream().as_mut().poll_write(cx, buf);
         this.wrote(written)
     }
 
@@ -168,23 +194,25 @@ impl<S: Stream> AsyncWrite for Socket<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = this.stream.as_mut().poll_write_vectored(cx, bufs);
+        let written = this.stream.stream().as_mut().poll_write_vectored(cx, bufs);
         this.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.stream().is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.stream.as_mut().poll_flush(cx))?;
-        this.connection.flushed();
+        ready!(this.stream.stream().as_mut().poll_flush(cx))?;
+        if this.connection.flushed() && this.ended {
+            cx.waker().wake_by_ref();
+        }
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().stream.as_mut().poll_shutdown(cx)
+        self.get_mut().stream.stream().as_mut().poll_shutdown(cx)
     }
 }
 
