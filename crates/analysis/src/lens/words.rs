@@ -54,6 +54,9 @@ fn about(lens: &Lens) -> Vec<String> {
     said
 }
 
+/// A column's cells with their n; `None` without a value.
+type Cells = Vec<Option<(String, usize)>>;
+
 /// Heading and rows: a row per non-empty group, a column per curve with a value, with noise baselines in brackets; last the ratio. `n` is
 /// that of the row's cells; a cell of fewer units has its own number beside it.
 fn attention(lens: &Lens, kind: LayerKind, count: usize) -> (String, Vec<Vec<String>>) {
@@ -64,8 +67,7 @@ fn attention(lens: &Lens, kind: LayerKind, count: usize) -> (String, Vec<Vec<Str
     let shown =
         |series: &Series, factor: f64| series.mean_over(kind).map(|mean| format!("{:.3}", mean * factor));
     let mut has_noise = false;
-    // Columns of cells with their n; `None` without a value.
-    let mut columns: Vec<(String, Vec<Option<(String, usize)>>)> = Vec::new();
+    let mut columns: Vec<(String, Cells)> = Vec::new();
     for curve in &lens.curves {
         let cells = groups.iter().map(|group| {
             let signal = of(group, Statistic::Mean(*curve, Target::Signal));
@@ -89,7 +91,7 @@ fn attention(lens: &Lens, kind: LayerKind, count: usize) -> (String, Vec<Vec<Str
     let mut differ = false;
     for (at, group) in groups.iter().enumerate() {
         let most = columns.iter().filter_map(|(_, cells)| Some(cells[at].as_ref()?.1)).max().unwrap_or(0);
-        let cell = |(_, cells): &(String, Vec<Option<(String, usize)>>)| match &cells[at] {
+        let cell = |(_, cells): &(String, Cells)| match &cells[at] {
             None => "-".to_owned(),
             Some((cell, n)) if *n == most => cell.clone(),
             Some((cell, n)) => {
