@@ -236,7 +236,8 @@ impl RunSpec {
             .with_context(|| format!("{}", begin.folder.display()))?;
         let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
         if broken > 0 {
-            note(format_args!("note: the errors of {broken} broken rows stay until the file is mended"));
+            let rows = counted(broken, "broken row");
+            note(format_args!("note: the errors of {rows} stay until the file is mended"));
         }
         Ok(summary)
     }
