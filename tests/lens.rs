@@ -581,7 +581,9 @@ fn the_only_question_form_has_no_second_rows_and_empty_columns_are_not_printed()
         row["probes"].as_array_mut().unwrap().retain(|probe| probe["id"] == "SR");
         true
     });
-    ["answers.jsonl", "verdicts.jsonl"].map(|file| rewrite(file, &|row| row["probe"] == "SR"));
+    for file in ["answers.jsonl", "verdicts.jsonl"] {
+        rewrite(file, &|row| row["probe"] == "SR");
+    }
     // No prompt shows the old session.
     for case in 0..plan.cases {
         let (old, _) = synthetic::evidence(case, plan.sessions);
