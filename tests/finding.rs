@@ -168,6 +168,41 @@ fn the_attention_that_is_told_is_that_of_the_files_and_of_lens() {
 }
 
 #[test]
+fn a_ratio_over_other_cases_than_the_means_has_its_own_number() {
+    let run = Run::of(Plan::small());
+    // The last case keeps its evidence alone: no neighbour, so no mean, but a ratio.
+    let kept = run.evidence(5).map(|(_, session)| session);
+    for probe in PROBES {
+        let path = run.dir.path().join(format!("attention/case-005-{probe}.safetensors"));
+        synthetic::store(&run.plan, 5, probe, &[kept[1], kept[0]]).save(&path).unwrap();
+    }
+    let said = &run.finding(None).sentences[0];
+    let ratio = format!("; new/old {:.2} by layer (6 cases with both); ", run.ratio());
+    let over = "mean over 5 layers, 5 cases, SR and IPA; 1 case left out: no neighbouring session).";
+    assert!(said.ends_with(&(ratio + over)), "{said}");
+
+    // The printed table has the number beside each cell that differs.
+    let table = palimpsest::lens::in_words(&run.study(), 1000);
+    assert!(table.contains("[n]: the number of a cell that has fewer"), "{table}");
+    let row = table.lines().find_map(|line| line.strip_prefix("all types SR and IPA ")).unwrap();
+    let n = row.split_whitespace().next();
+    assert_eq!((n, row.matches("[5]").count()), (Some("6"), 3), "{table}");
+}
+
+#[test]
+fn controls_that_differ_say_whose_they_are() {
+    let run = Run::of(Plan::small());
+    let mut causes = run.causes(|_| [0.2, 0.1]);
+    for session in causes.answers.iter_mut().flat_map(|answer| &mut answer.sessions) {
+        let drop = if session.role.as_deref() == Some("old") { 0.01 } else { 0.02 };
+        session.control = Some(Control { drop, kl: 0.0, kl_answer: 0.0 });
+    }
+    let said = &run.finding(Some(&causes)).sentences[2];
+    let whose = "random text of the same length: +0.020 for the new session and +0.010 for the old session.";
+    assert!(said.ends_with(whose), "{said}");
+}
+
+#[test]
 fn a_session_that_is_attended_and_not_used_is_told() {
     let run = Run::of(Plan::small());
     // The session with less attention has the larger effect, but in one answer.

@@ -11,6 +11,7 @@ use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::{Problem, Report};
 use crate::case::finding::{by_check, listed_by_check};
+use crate::ground::words::counted;
 use crate::runs::setup::special_tokens;
 
 /// Check a benchmark's data. Problems make rows unusable; findings do not.
@@ -77,15 +78,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let file = args.file.display();
     let title = dataset.benchmark().title;
     let sound: usize = report.splits.values().sum();
-    let of_rows =
-        format!("{} problems in {} of {} rows", report.problem_count, report.rows - sound, report.rows);
+    let problems = counted(report.problem_count, "problem");
+    let of_rows = format!("{problems} in {} of {}", report.rows - sound, counted(report.rows, "row"));
+    let is_own = dataset.benchmark().companion.is_some();
     match report.broken {
         _ if report.is_sound() => Ok(()),
+        None if is_own => {
+            let of_broken = report.counts.broken_in_words();
+            bail!("{file} has {problems}: {of_broken}; `run` counts such rows as errors")
+        }
         None => bail!("{file} is not a sound {title} file: {of_rows}; `run` counts such rows as errors"),
+        Some(broken) if is_own => bail!("{file} cannot be read: {:#}", anyhow::Error::from(broken)),
         Some(broken) => bail!(
-            "{file} is not a sound {title} file: {:#}\n  nothing behind this place was checked ({sound} sound rows before it; {of_rows} \
-             so far)",
-            anyhow::Error::from(broken)
+            "{file} is not a sound {title} file: {:#}\n  nothing behind this place was checked ({} before it; {of_rows} so far)",
+            anyhow::Error::from(broken),
+            counted(sound, "sound row")
         ),
     }
 }
@@ -138,9 +145,13 @@ fn say_text(dataset: &Dataset, report: &Report, args: &Args, listed: usize) -> a
         let published = benchmark.published(dataset.digest());
         let published = published.map(|name| format!(" (the published {name})")).unwrap_or_default();
         super::say(format_args!(
-            "{}: {}, no problems, SHA-256 {}{published}",
+            "{}: {}, no problems{}, SHA-256 {}{published}",
             args.file.display(),
             report.counts(benchmark),
+            match report.findings.len() {
+                0 => String::new(),
+                some => format!(", {}", counted(some, "finding")),
+            },
             dataset.digest()
         ))?;
     } else if report.problem_count > listed {

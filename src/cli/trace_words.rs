@@ -11,6 +11,7 @@ use palimpsest_core::text::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use crate::ground::table::aligned;
+use crate::ground::words::counted;
 use crate::observe::{AnswerEffect, Compared, Hidden, TraceJob, Traced};
 
 /// Number of listed next tokens and top keys.
@@ -331,9 +332,13 @@ impl Words<'_> {
             let token = self.token(tokens.get(position).copied().unwrap_or_default());
             lines.push([token, position.to_string(), percent(weight / n), spans.join(", ")]);
         }
+        // Heads differ in their keys, so there may be more than `k`.
+        let shown = lines.len() - 1;
         format!(
-            "{pass}the largest keys of each head and row position (top {k}), their weights in %, mean over {layers} layers, {heads} \
-             heads and {rows} positions\n{}\n",
+            "{pass}the largest keys of each head and row position ({k} each): the first {shown} by weight in %, mean over {}, {} and {}\n{}\n",
+            counted(layers, "layer"),
+            counted(heads, "head"),
+            counted(rows, "position"),
             aligned(&lines, |column| column == 1 || column == 2)
         )
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use super::EndedWithErrors;
 use crate::chat::endpoint::{KeyArgs, is_address};
@@ -30,6 +30,7 @@ Examples:
 /// Label each answer of a run by interventions: right, misjudged, not shown, no effect, overridden, carried or undecided.
 ///
 /// DIR is the folder of a run that recorded attention and was judged, of a benchmark with newer evidence that replaces older evidence.
+/// Verdicts of a judge that cannot judge (below 1 billion parameters by its name) are refused.
 /// A wrong answer is `not shown` if the newer evidence was not in the prompt (dropped, not retrieved, lost in writing); `no effect` if
 /// hiding the newer evidence changes no more than hiding random text of its size; `overridden` if hiding the older evidence turns the
 /// answer; `carried` if hiding the older evidence changes nothing and removing it turns the answer, since later sessions hold it.
@@ -96,7 +97,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let judged = why::verdicts(folder, choice)?;
     say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
     if let Some(why) = judged.no_result() {
-        note(format_args!("note: labels explain verdicts, and these verdicts are no result: {why}"));
+        bail!(
+            "labels explain verdicts, and these verdicts are no result: {why}; judge the run by a judge that can (`palimpsest judge {place} \
+             --judge JUDGE`), or name another one that has judged it with --judge"
+        );
     }
     let asked = why::asked(folder);
     ensure!(!asked.is_empty(), "{place} has no answers that could be labelled; finish the run first");

@@ -76,7 +76,7 @@ fn a_table_goes_through_every_command() {
     let questions = ["--questions", shown(&questions)];
     let checked = done(palimpsest([&["data", "check", shown(&data)], &questions[..]].concat()));
     assert!(
-        checked.out.contains("3 rows, 5 questions (no update 1, update 4), no problems"),
+        checked.out.contains("3 histories, 5 questions (no update 1, update 4), no problems"),
         "{}",
         checked.out
     );
@@ -147,7 +147,7 @@ fn a_table_goes_through_every_command() {
     }
     // One question marks no evidence: its controls may touch the session that it needs, which rows and the table say.
     let again = done(palimpsest(["causes", dir, "--model", shown(&model), "--controls", "2"]));
-    assert!(again.out.contains("1 of 5 answers have no marked evidence in their prompts"), "{}", again.out);
+    assert!(again.out.contains("1 of 5 answers has no marked evidence in the prompt"), "{}", again.out);
     let controls = CauseRows::read(&run).unwrap().controls;
     let anywhere = |row: &CauseRow| row.anywhere == (row.answer.probe == "nuts");
     assert!(controls.iter().any(|row| row.anywhere) && controls.iter().all(anywhere), "{controls:?}");
@@ -171,7 +171,7 @@ fn questions_without_expected_answers_run_and_are_judged_by_no_rubric() {
     assert!(answered.err.contains("unused-column: my-questions.csv: case `my`: tpye"), "{}", answered.err);
     let judged = palimpsest(["judge", shown(&at("run")), "--judge", "local:llama-tiny"]);
     assert_eq!(judged.code, Some(2), "{}", judged.err);
-    for words in ["1 of 2 questions have no expected answer (q1)", "column `answer`", "--prompts"] {
+    for words in ["1 of 2 questions has no expected answer (q1)", "column `answer`", "--prompts"] {
         assert!(judged.err.contains(words), "{words}: {}", judged.err);
     }
     // All sessions are in the attention file.
@@ -180,4 +180,32 @@ fn questions_without_expected_answers_run_and_are_judged_by_no_rubric() {
     assert!(labels.contains(&"session[0]") && labels.contains(&"session[1]"), "{labels:?}");
     done(palimpsest(["lens", shown(&at("run"))]));
     done(palimpsest(["report", shown(&at("run"))]));
+}
+
+#[test]
+fn broken_questions_are_counted_as_questions_of_their_own_table() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    std::fs::write(at("my.csv"), "session,role,text\n1,user,Hello there.\n2,user,I moved to Lund.\n")
+        .unwrap();
+    let questions = "question,old\nWhere do I live?,\nWho?,no such text\nWhen?,session[7]\n";
+    std::fs::write(at("my-questions.csv"), questions).unwrap();
+    let of_broken = "2 of 3 questions (my-questions.csv) are broken";
+    let checked = palimpsest(["data", "check", shown(&at("my.csv"))]);
+    assert_eq!(checked.code, Some(1), "{}", checked.err);
+    assert!(checked.err.contains(&format!("my.csv has 2 problems: {of_broken};")), "{}", checked.err);
+    let answered = run_table(&at("my.csv"), &at("run"), &[]);
+    assert_eq!(answered.code, Some(3), "{}", answered.err);
+    assert!(answered.err.contains(&format!("note: {of_broken}; they are not asked")), "{}", answered.err);
+    let table = done(palimpsest(["table", shown(&at("run"))])).out;
+    let apart = "2 broken questions (unreadable) count as wrong in every total over questions";
+    assert!(table.contains(apart), "{table}");
+
+    // One history, and no place to align it at: the mean map says so instead of drawing a scale.
+    done(palimpsest(["figures", shown(&at("run")), "--out", shown(&at("figures"))]));
+    let text = |file: &str| std::fs::read_to_string(at("figures").join(file)).unwrap();
+    let caption = "Nothing to draw: histories are aligned at their evidence (old and new), and no question shows all of it.";
+    assert!(text("captions.json").contains(caption), "{}", text("captions.json"));
+    let map = text("strip-mean-mass.svg");
+    assert!(map.contains("There is nothing to draw") && map.contains(" 1 case "), "{map}");
 }

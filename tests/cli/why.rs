@@ -143,6 +143,15 @@ fn labels_need_verdicts_two_sides_attention_and_the_runs_model() {
     assert_eq!(palimpsest(["judge", dir.to_str().unwrap()]).code, Some(0));
     refused(why("llama-tiny", &dir, &["--judge", "nobody"]), 1, "it has verdicts of");
     refused(why("llama-tiny", &dir, &["--readings", "0"]), 2, "--readings");
+    // Verdicts that are no result are not explained: no forward pass is made.
+    let file = dir.join("verdicts.jsonl");
+    let verdicts = std::fs::read_to_string(&file).unwrap();
+    let by_small = verdicts.replace("\"judge\":\"exact\"", "\"judge\":\"local:m-135m\"");
+    assert_ne!(by_small, verdicts);
+    std::fs::write(&file, by_small).unwrap();
+    refused(why("llama-tiny", &dir, &["--judge", "local:m-135m"]), 1, "cannot judge");
+    assert!(!dir.join(WHY).exists());
+    std::fs::write(&file, verdicts).unwrap();
     refused(why("gemma3-tiny", &dir, &[]), 1, "digest");
     assert_eq!(ended(run_of("llama-tiny", &bare, &["--no-attention"])).code, Some(0));
     refused(why("llama-tiny", &bare, &[]), 1, "--no-attention");

@@ -60,7 +60,7 @@ fn check_names_rows_whose_text_spells_special_tokens_also_beside_broken_ones() {
     let (code, out, err) = palimpsest(&["data", "check", shown(&path)]);
     assert_eq!(code, 1);
     assert!(
-        out.contains("case `marked`: <|im_end|>") && err.contains("1 problems in 1 of 2 rows"),
+        out.contains("case `marked`: <|im_end|>") && err.contains("1 problem in 1 of 2 rows"),
         "{out}{err}"
     );
 }
@@ -94,7 +94,7 @@ fn check_counts_findings_by_check_shows_the_first_and_gives_all_as_json() {
     );
     std::fs::write(&path, json!([odd, broken]).to_string()).unwrap();
     let (code, out, err) = palimpsest(&["data", "check", shown(&path), "--json"]);
-    assert!(code == 1 && err.contains("1 problems in 1 of 2 rows"), "{code} {err}");
+    assert!(code == 1 && err.contains("1 problem in 1 of 2 rows"), "{code} {err}");
     let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<&str> = rows.iter().map(|row| row["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["problem", "finding", "finding", "finding", "finding", "summary"]);
@@ -125,7 +125,7 @@ fn check_names_the_place_where_a_file_is_torn() {
     std::fs::write(&path, format!("[{},\n{{\"uid\": \"b", row("a"))).unwrap();
     let (code, _, err) = palimpsest(&["data", "check", shown(&path)]);
     assert_eq!(code, 1);
-    assert!(err.contains("row 1, line 2, column 11") && err.contains("1 sound rows before"), "{err}");
+    assert!(err.contains("row 1, line 2, column 11") && err.contains("1 sound row before"), "{err}");
     let (code, _, err) = palimpsest(&["data", "check", shown(&folder.path().join("none.json"))]);
     assert_eq!(code, 1);
     assert!(err.contains("none.json") && err.contains("sample"), "{err}");

@@ -119,7 +119,7 @@ pub(super) fn largest(told: &Told<'_>) -> Figure {
     let all: usize = causes.answers.iter().map(|answer| answer.sessions.len()).sum();
     let caption = format!(
         "The {} largest of {all} effects by their size, each of one {segment} on one answer; {segments} are numbered from 0, as in the run's \
-         files. {effect}{control} The table beside the figure has the divergences too.",
+         files. {effect}{control} The figure's CSV has the divergences too.",
         largest.len()
     );
     let intervals = Intervals {

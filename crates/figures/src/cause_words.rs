@@ -168,7 +168,11 @@ impl Words<'_> {
         let causes = self.causes;
         let effect = |role: Option<&str>| {
             let of = |verdict| causes.effect(role, verdict);
-            let mut said = three(&of(Correctness::All)?);
+            let all = of(Correctness::All)?;
+            let mut said = three(&all);
+            if all.n != causes.units() {
+                said += &format!(" (n = {})", all.n);
+            }
             if let (Some(right), Some(wrong)) = (of(Correctness::Correct), of(Correctness::Wrong)) {
                 let (right, wrong) = (three(&right), three(&wrong));
                 said += &format!(" ({right} where answers are right, {wrong} where they are wrong)");

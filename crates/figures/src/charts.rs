@@ -182,7 +182,7 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
         .optional("high", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.high)))
         .bytes();
     let caption = format!(
-        "{} A whisker needs {LEAST} answers; n is the number of answers that a point stands for. The table has all.",
+        "{} A whisker needs {LEAST} answers; n is the number of answers that a point stands for. The figure's CSV has all.",
         chart.caption
     );
     sheet.figure(chart.key.clone(), caption, csv)

@@ -43,8 +43,8 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
 pub(super) fn bands(unit: Unit) -> String {
     let many = unit.many();
     format!(
-        "Bands: 95% intervals of the mean over {many}, from {LEAST} {many} on, in panels of at most {BANDS} lines; of fewer, dots are \
-         the single {many}, in panels of at most {CASES} lines. The table has all."
+        "Bands: 95% intervals of the mean over {many}, from {LEAST} {many} on, where at most {BANDS} lines share a panel; of fewer, dots \
+         are the single {many}, where at most {CASES} lines do. The figure's CSV has all."
     )
 }
 
@@ -99,7 +99,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
                 let of = |curve: &Curve, target| lens.series(&group, Statistic::Mean(*curve, target), scale);
                 let signal = known().map(|(curve, stroke)| (*stroke, of(curve, Target::Signal)));
                 let lines: Vec<(Stroke, Series)> = signal.collect();
-                // The table has the baselines too.
+                // The CSV has the baselines too.
                 block.series.extend(known().map(|(curve, _)| of(curve, Target::Noise)));
                 block.series.extend(lines.iter().map(|(_, series)| series.clone()));
                 let legend = vec![(None, n_of(lines.iter().map(|(_, one)| one.n)))];
@@ -110,10 +110,12 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
         block
     };
     let entries = strokes.iter().zip(&curves).map(|(stroke, curve)| (Sample::Line(*stroke), curve.label()));
-    let (split, question) = (lens.benchmark.split, captions::question(lens));
+    let question = captions::question(lens);
+    let mut each = Vec::from_iter(split_of(sources));
+    each.push(question);
     let what = match sources.iter().any(|source| source.lens.splits().len() > 1) {
-        true => format!("Attention by layer, for each {split}, {question} and verdict"),
-        false => format!("Attention by layer, for each {split} and {question}"),
+        true => format!("Attention by layer, for each {} and verdict", each.join(", ")),
+        false => format!("Attention by layer, for each {}", each.join(" and ")),
     };
     let across = |lens: &Lens| panel_kinds(lens).len() * lens.splits().len();
     let columns = sources.iter().map(|source| across(source.lens)).max().unwrap_or(1);
@@ -234,10 +236,17 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
         said_of_baselines(sources, baselines),
         bands_and_axis(lens.unit())
     );
-    let title = titled(&format!("Attention by layer, for each {}", lens.benchmark.split), scale);
+    let each = split_of(sources).map_or(String::new(), |split| format!(", for each {split}"));
+    let title = titled(&format!("Attention by layer{each}"), scale);
     let name = format!("curves-by-type-{}", scale.key());
     let blocks = sources.iter().map(|source| block(source.lens)).collect();
     Some(figure((name, title, caption), false, sheet, sources, blocks))
+}
+
+/// Name of the split that has panels; `None` where the data has no split.
+fn split_of<'a>(sources: &[Source<'a>]) -> Option<&'a str> {
+    let split = sources.iter().find(|source| !source.lens.kinds.is_empty());
+    split.map(|source| source.lens.benchmark.split)
 }
 
 /// One panel over all cases: the viewer's attention to each role, with baselines. `None` if nothing was measured.
@@ -264,6 +273,8 @@ pub fn overall(source: Source<'_>, linear: bool) -> Option<Figure> {
         true => ("linear", around_zero(panel.lines.iter().flat_map(|(_, one)| &one.points)), ""),
         false => ("log", ValueAxis::default(), " Logarithmic value axis."),
     };
+    let is_part = lens.pooled != lens.probes;
+    let pooled = if is_part { format!(" ({})", lens.pooled_in_words()) } else { String::new() };
     let sheet = Sheet {
         legend: entries.collect(),
         panel: (520, 230),
@@ -271,7 +282,7 @@ pub fn overall(source: Source<'_>, linear: bool) -> Option<Figure> {
         ..of_attention(lens, Scale::Mass)
     };
     let caption = format!(
-        "Means over {n} {}.{} {}{words}",
+        "Means over {n} {}{pooled}.{} {}{words}",
         if n == 1 { unit.one() } else { unit.many() },
         said_of_baselines(&[source], baselines),
         bands(unit),
@@ -324,7 +335,7 @@ pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Opt
         (Statistic::MeanOfRatios, 0) | (Statistic::RatioOfMeans, _) => String::new(),
         (_, count) => format!(
             " At {count} points (an example at a layer) the {from} gives the {to} {segment} no attention, so there is no ratio: they \
-             are left out there and counted in the table."
+             are left out there and counted in the figure's CSV."
         ),
     };
     let nothing = format!(
@@ -416,7 +427,7 @@ fn said_of_baselines(sources: &[Source<'_>], drawn: bool) -> String {
         return captions::of_each(sources, captions::noise);
     }
     let left_out = captions::of_each(sources, captions::without_baseline);
-    format!(" Noise baselines are in the table.{left_out}")
+    format!(" Noise baselines are in the figure's CSV.{left_out}")
 }
 
 pub(super) fn titled(what: &str, scale: Scale) -> String {

@@ -109,7 +109,9 @@ pub(super) fn origin(doses: &Doses) -> Origin {
     let name = |text: &str| shortened(text.rsplit(['/', '\\']).next().unwrap_or(text), 48);
     let (model, dataset, items) =
         (name(&doses.model), name(&doses.dataset), counted(doses.items().len(), "item"));
-    Origin { line: format!("{model} · {dataset} · {items}{gated} · {folder}"), ..Origin::default() }
+    // A folder named after its data tells nothing more.
+    let folder = if folder == dataset { String::new() } else { format!(" · {folder}") };
+    Origin { line: format!("{model} · {dataset} · {items}{gated}{folder}"), ..Origin::default() }
 }
 
 pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {

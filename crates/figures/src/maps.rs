@@ -44,15 +44,26 @@ pub(super) fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
         Unit::Probe => "for any question",
     };
     let shades = Shades::of(&values(&maps), scale);
+    // No legend, axis or frame around nothing.
+    if values(&maps).is_empty() {
+        maps.clear();
+    }
     let cells = strips.iter().flat_map(|strip| &strip.cells);
     let empty: Vec<Group> = empty.into_iter().map(|strip| strip.group).collect();
-    let caption = format!(
-        "{} {}{}{}",
-        shown_in_a_cell(lens, scale),
-        alignment(cells, of, (many, many), &format!("has no {segment} {nowhere}")),
-        common(lens, &maps, &shades),
-        captions::left_out(lens, &empty)
-    );
+    let caption = match maps.is_empty() {
+        true => format!(
+            "Nothing to draw: histories are aligned at their evidence ({}), and no {} shows all of it.",
+            of.0.join(" and "),
+            lens.unit().one()
+        ),
+        false => format!(
+            "{} {}{}{}",
+            shown_in_a_cell(lens, scale),
+            alignment(cells, of, (many, many), &format!("has no {segment} {nowhere}")),
+            common(lens, &maps, &shades),
+            captions::left_out(lens, &empty)
+        ),
+    };
     let csv = table::strip_csv(&name, &strips, lens);
     let title = format!("The {}'s attention over the history, mean over {many}", lens.viewer());
     let sheet = of_layers(maps, shades, &lens.layers, WIDTH);

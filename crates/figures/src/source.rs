@@ -3,6 +3,7 @@
 use super::sheet::{Panel, Sheet};
 use super::style::shortened;
 use palimpsest_analysis::lens::{AnalysedRun, Correctness, Lens};
+use palimpsest_data::ground::words::counted;
 
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
@@ -24,10 +25,10 @@ impl Origin {
         };
         let model = named("/identity/model/name", "model unnamed");
         let mut parts = vec![model.clone(), named("/identity/dataset/name", "data unnamed")];
-        parts.push(match run.cases().len() {
-            1 => "1 case".to_owned(),
-            n => format!("{n} cases"),
-        });
+        // A broken question of one's own is planned as a case of its own.
+        let own = run.benchmark().companion.is_some();
+        let cases = run.cases().iter().filter(|case| !own || case.broken.is_none());
+        parts.push(counted(cases.count(), "case"));
         let tokens = run.header_text("/identity/context/tokens");
         parts.extend(tokens.map(|tokens| format!("context {tokens} tokens")));
         parts.extend(judge.map(|judge| format!("judge {}", shortened(short_judge(judge), 60))));

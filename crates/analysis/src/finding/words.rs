@@ -1,7 +1,7 @@
 //! Sentences on attention, effects and their agreement.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::roles::{Role, kind_of, mean_of, roles};
 use super::verdicts::{self, answered};
@@ -45,15 +45,13 @@ impl<'a> Words<'a> {
         let effects = causes.as_deref().and_then(|causes| self.effects(causes));
         let agreement = causes.as_deref().and_then(|causes| self.agreement(causes));
         let first = if agreement.is_some() { None } else { self.first_by_attention() };
-        [Some(self.attention()), Some(self.answers()), first, effects, agreement]
-            .into_iter()
-            .flatten()
-            .collect()
+        let said = [Some(self.attention()), Some(self.answers()), first, effects, agreement];
+        let under = under(self.study, self.condition);
+        said.into_iter().flatten().map(|said| format!("{}.", capitalised(&(under.clone() + &said)))).collect()
     }
 
     fn answers(&self) -> String {
-        let said = verdicts::answers(self.study, self.condition);
-        format!("{}.", capitalised(&(under(self.study, self.condition) + &said)))
+        verdicts::answers(self.study, self.condition)
     }
 
     fn under_condition<'c>(&self, causes: &'c Causes) -> Cow<'c, Causes> {
@@ -67,16 +65,14 @@ impl<'a> Words<'a> {
     }
 
     fn attention(&self) -> String {
-        let Words { study, condition, lens, kind, roles } = self;
-        let under = under(study, condition);
+        let Words { condition, lens, kind, roles, .. } = self;
         let viewer = lens.viewer();
         if roles.is_empty() {
             let (answered, asked) = answered(condition);
-            let said = format!(
-                "{under}no prompt has evidence that the attention of the {viewer} could be compared on; {answered} of {asked} questions \
+            return format!(
+                "no prompt has evidence that the attention of the {viewer} could be compared on; {answered} of {asked} questions \
                  are answered"
             );
-            return format!("{}.", capitalised(&said));
         }
         let signals: Vec<Series> =
             roles.iter().map(|role| mean_of(lens, role.curve, Target::Signal)).collect();
@@ -98,10 +94,29 @@ impl<'a> Words<'a> {
             };
             beside.push(format!("{whose}: {}", listed(noise.iter().map(share).collect())));
         }
-        beside.extend(self.ratio());
         let counts: Vec<usize> = signals.iter().map(|series| series.units_over(*kind)).collect();
-        beside.push(format!("mean over {}, {}{}", self.layers(), self.counts(&counts), self.pooled()));
-        format!("{}.", capitalised(&format!("{under}the {viewer} pays {pays} ({})", beside.join("; "))))
+        let units = self.units();
+        let same = counts.iter().all(|n| *n == counts[0]) && units.iter().all(|[of, _]| *of == units[0][0]);
+        beside.extend(self.ratio(Some(counts[0]).filter(|_| same)));
+        beside.push(format!("mean over {}, {}{}", self.layers(), self.counts(&counts, same), self.pooled()));
+        beside.extend(self.left_out(&units));
+        format!("the {viewer} pays {pays} ({})", beside.join("; "))
+    }
+
+    /// Of each role, the units in its mean and those left out of it.
+    fn units(&self) -> Vec<[BTreeSet<(&str, &str)>; 2]> {
+        self.roles.iter().map(|role| self.lens.units_of(&Group::all(), role.curve)).collect()
+    }
+
+    /// `1 question left out: no neighbouring session`.
+    fn left_out(&self, units: &[[BTreeSet<(&str, &str)>; 2]]) -> Option<String> {
+        let left: BTreeSet<_> = units.iter().flat_map(|[_, left]| left).collect();
+        let what = match self.lens.benchmark.lens.stand_in {
+            None => format!("neighbouring {}", self.lens.segment),
+            Some(role) => role.to_owned(),
+        };
+        let whose = counted(left.len(), self.lens.unit().one());
+        (!left.is_empty()).then(|| format!("{whose} left out: no {what}"))
     }
 
     fn what(&self) -> &'static str {
@@ -119,19 +134,23 @@ impl<'a> Words<'a> {
         layers + &heads.unwrap_or_default()
     }
 
-    /// Ratio of means by layer, as `palimpsest lens` prints it.
-    fn ratio(&self) -> Option<String> {
+    /// Ratio of means by layer, as `palimpsest lens` prints it; with its number of units unless it is `shared`, that of the means.
+    fn ratio(&self, shared: Option<usize>) -> Option<String> {
         let (over, under) = self.lens.ratio?;
         let is_compared = self.roles.iter().map(|role| role.curve).eq([over, under]);
         let ratio = self.lens.series(&Group::all(), Statistic::RatioOfMeans, Scale::Mass);
+        let n = ratio.units_over(self.kind);
         let ratio = ratio.mean_over(self.kind).filter(|_| is_compared)?;
-        Some(format!("{}/{} {ratio:.2} by layer", over.to, under.to))
+        let unit = self.lens.unit().one();
+        let of = if shared == Some(n) { String::new() } else { format!(" ({} with both)", counted(n, unit)) };
+        Some(format!("{}/{} {ratio:.2} by layer{of}", over.to, under.to))
     }
 
-    fn counts(&self, counts: &[usize]) -> String {
+    /// One number where every role has the `same` units.
+    fn counts(&self, counts: &[usize], same: bool) -> String {
         let unit = self.lens.unit();
         match counts {
-            [first, others @ ..] if others.iter().all(|other| other == first) => counted(*first, unit.one()),
+            [first, ..] if same => counted(*first, unit.one()),
             several => format!("{} {}", listed(several.iter().map(usize::to_string).collect()), unit.many()),
         }
     }
@@ -177,7 +196,7 @@ impl<'a> Words<'a> {
         let answers = self.answers_to(all.len(), probes.into_iter());
         let partial = if self.roles.len() == 2 { " that show both" } else { " that show all" };
         let shown = if all.len() < self.lens.examples.len() { partial } else { "" };
-        Some(format!("Of the {of}, {gets} {more} attention in {times} of {answers}{shown}."))
+        Some(format!("of the {of}, {gets} {more} attention in {times} of {answers}{shown}"))
     }
 
     /// The role that is most often above the others, and in how many answers. `None` for fewer than two roles, or without answers.
@@ -208,7 +227,7 @@ impl<'a> Words<'a> {
             let n = if place == 0 || !same { n(estimate.n) } else { String::new() };
             Some(match place {
                 0 => format!(
-                    "Hiding {}{at} costs the answer {value} nats per token{n}",
+                    "hiding {}{at} costs the answer {value} nats per token{n}",
                     role.hidden(&role.name)
                 ),
                 _ => format!("hiding {} {value}{n}", role.hidden(&role.short)),
@@ -221,15 +240,21 @@ impl<'a> Words<'a> {
         let control = |(role, estimate): &(&Role, Estimate)| {
             let control = causes.control(Some(role.curve.to), Correctness::All, |control| control.drop)?;
             let n = if control.n == estimate.n { String::new() } else { n(control.n) };
-            Some(signed(control.value?) + &n)
+            Some((signed(control.value?) + &n, role.hidden(&role.name)))
         };
-        let mut controls: Vec<String> = known.iter().filter_map(control).collect();
-        controls.dedup();
-        let controls = match controls.is_empty() {
-            true => String::new(),
-            false => format!("; random text of the same length: {}", listed(controls)),
+        let controls: Vec<(String, String)> = known.iter().filter_map(control).collect();
+        let shared = controls.len() == known.len() && controls.iter().all(|one| one.0 == controls[0].0);
+        let each = controls.iter().map(|(value, whose)| format!("{value} for {whose}"));
+        let controls = match controls.first() {
+            None => String::new(),
+            Some((value, _)) if shared => value.clone(),
+            Some(_) => listed(each.collect()),
         };
-        Some(format!("{}{controls}.", parts.join(", ")))
+        let controls = match &*controls {
+            "" => controls,
+            some => format!("; random text of the same length: {some}"),
+        };
+        Some(format!("{}{controls}", parts.join(", ")))
     }
 
     fn agreement(&self, causes: &Causes) -> Option<String> {
@@ -253,7 +278,7 @@ impl<'a> Words<'a> {
         let used_as_well = looked.curve == used.curve;
         if !used_as_well && 2 * agree <= masses.len() {
             return Some(format!(
-                "Attention and effect disagree: {gets} {most} attention in {more} of {answers}, {} the {largest} effect in {larger}.",
+                "attention and effect disagree: {gets} {most} attention in {more} of {answers}, {} the {largest} effect in {larger}",
                 has(used)
             ));
         }
@@ -263,7 +288,7 @@ impl<'a> Words<'a> {
             (true, true) => " and have".to_owned(),
         };
         Some(format!(
-            "Attention and effect agree in {agree} of {answers}: {gets} {most} attention in {more}{has} the {largest} effect in {larger}."
+            "attention and effect agree in {agree} of {answers}: {gets} {most} attention in {more}{has} the {largest} effect in {larger}"
         ))
     }
 }

@@ -11,7 +11,7 @@
 //! - **Mean of ratios**: over each example's own ratio (STALE, figure 3). Examples with denominator 0 at a layer are excluded there and
 //!   counted as undefined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::band::{Estimate, Numbers, Point};
@@ -491,6 +491,20 @@ impl Lens {
         });
         let whose = (group.clone(), self.probes_of(group));
         Series::of_points(whose, (statistic, scale), points.collect())
+    }
+
+    /// Units in the means of a curve, and those left out because they lack a baseline while others have one.
+    pub(crate) fn units_of(&self, group: &Group, curve: Curve) -> [BTreeSet<(&str, &str)>; 2] {
+        let has_noise = self.has_noise(curve, Scale::Mass);
+        let has = |e: &Example, target| e.curve(curve, target, Scale::Mass).is_some();
+        let counts = |e: &Example| has(e, Target::Signal) && (!has_noise || has(e, Target::Noise));
+        let mut units = self.by_unit(group);
+        units.retain(|_, examples| examples.iter().any(|e| has(e, Target::Signal)));
+        let counted = |examples: &[&Example]| examples.iter().any(|e| counts(e));
+        [true, false].map(|kept| {
+            let units = units.iter().filter(|(_, examples)| counted(examples) == kept);
+            units.map(|(unit, _)| *unit).collect()
+        })
     }
 
     pub(super) fn by_unit(&self, group: &Group) -> BTreeMap<UnitKey<'_>, Vec<&Example>> {

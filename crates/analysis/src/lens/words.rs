@@ -1,8 +1,6 @@
 //! Text summary printed by `palimpsest lens`. Attention in percent, averaged over layers of one kind.
 
-use std::collections::BTreeSet;
-
-use super::{LayerKind, Lens, Scale, Series, Statistic, Study, Target};
+use super::{Group, LayerKind, Lens, Scale, Series, Statistic, Study, Target};
 use palimpsest_data::ground::table::{within, wrapped};
 use palimpsest_run::runs::condition::label;
 
@@ -56,32 +54,54 @@ fn about(lens: &Lens) -> Vec<String> {
     said
 }
 
-/// Heading and rows: a row per non-empty group, a column per curve, with noise baselines in brackets; last the ratio.
+/// A column's cells with their n; `None` without a value.
+type Cells = Vec<Option<(String, usize)>>;
+
+/// Heading and rows: a row per non-empty group, a column per curve with a value, with noise baselines in brackets; last the ratio. `n` is
+/// that of the row's cells; a cell of fewer units has its own number beside it.
 fn attention(lens: &Lens, kind: LayerKind, count: usize) -> (String, Vec<Vec<String>>) {
-    let mut head = vec!["group".to_owned(), "n".to_owned()];
-    head.extend(lens.curves.iter().map(|curve| curve.label()));
-    head.extend(lens.ratio.map(|(over, under)| format!("{}/{}", over.to, under.to)));
-    let (mut rows, mut has_noise) = (vec![head], false);
-    for group in lens.groups().into_iter().filter(|group| lens.units(group) > 0) {
-        let of = |statistic| lens.series(&group, statistic, Scale::Mass);
-        let shown =
-            |series: &Series, factor: f64| series.mean_over(kind).map(|mean| format!("{:.3}", mean * factor));
-        let (mut counts, mut cells) = (BTreeSet::new(), Vec::new());
-        for curve in &lens.curves {
-            let signal = of(Statistic::Mean(*curve, Target::Signal));
-            let noise = shown(&of(Statistic::Mean(*curve, Target::Noise)), 100.0);
+    // The only probe repeats the group over all of them.
+    let is_shown = |group: &Group| (lens.probes.len() > 1 || group.probe.is_none()) && lens.units(group) > 0;
+    let groups: Vec<Group> = lens.groups().into_iter().filter(is_shown).collect();
+    let of = |group: &Group, statistic| lens.series(group, statistic, Scale::Mass);
+    let shown =
+        |series: &Series, factor: f64| series.mean_over(kind).map(|mean| format!("{:.3}", mean * factor));
+    let mut has_noise = false;
+    let mut columns: Vec<(String, Cells)> = Vec::new();
+    for curve in &lens.curves {
+        let cells = groups.iter().map(|group| {
+            let signal = of(group, Statistic::Mean(*curve, Target::Signal));
+            let noise = shown(&of(group, Statistic::Mean(*curve, Target::Noise)), 100.0);
             has_noise |= noise.is_some();
-            counts.insert(signal.units_over(kind));
-            let signal = shown(&signal, 100.0).unwrap_or_else(|| "-".to_owned());
-            cells.push(noise.map_or(signal.clone(), |noise| format!("{signal} ({noise})")));
-        }
-        if lens.ratio.is_some() {
-            let ratio = of(Statistic::RatioOfMeans);
-            counts.insert(ratio.units_over(kind));
-            cells.push(shown(&ratio, 1.0).unwrap_or_else(|| "-".to_owned()));
-        }
-        let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
-        rows.push([vec![lens.label(&group), counts.join("/")], cells].concat());
+            let noise = noise.map(|noise| format!(" ({noise})")).unwrap_or_default();
+            Some((shown(&signal, 100.0)? + &noise, signal.units_over(kind)))
+        });
+        columns.push((curve.label(), cells.collect()));
+    }
+    if let Some((over, under)) = lens.ratio {
+        let cells = groups.iter().map(|group| {
+            let ratio = of(group, Statistic::RatioOfMeans);
+            Some((shown(&ratio, 1.0)?, ratio.units_over(kind)))
+        });
+        columns.push((format!("{}/{}", over.to, under.to), cells.collect()));
+    }
+    columns.retain(|(_, cells)| cells.iter().any(Option::is_some));
+    let head = ["group", "n"].into_iter().chain(columns.iter().map(|(head, _)| &**head));
+    let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
+    let mut differ = false;
+    for (at, group) in groups.iter().enumerate() {
+        let most = columns.iter().filter_map(|(_, cells)| Some(cells[at].as_ref()?.1)).max().unwrap_or(0);
+        let cell = |(_, cells): &(String, Cells)| match &cells[at] {
+            None => "-".to_owned(),
+            Some((cell, n)) if *n == most => cell.clone(),
+            Some((cell, n)) => {
+                differ = true;
+                format!("{cell} [{n}]")
+            }
+        };
+        let mut row = vec![lens.label(group), most.to_string()];
+        row.extend(columns.iter().map(cell));
+        rows.push(row);
     }
     let what = if kind == LayerKind::Linear { "share of |weight|" } else { "attention" };
     let layers = match lens.has_kinds() {
@@ -92,7 +112,8 @@ fn attention(lens: &Lens, kind: LayerKind, count: usize) -> (String, Vec<Vec<Str
     let ratio = lens.ratio.map_or_else(String::new, |(over, under)| {
         format!("; {}/{}: ratio of means at each layer, then the mean over layers", over.to, under.to)
     });
-    (format!("{what} in %, {layers}{noise}{ratio}; n: {} with a value", lens.unit().many()), rows)
+    let own = if differ { "; [n]: the number of a cell that has fewer" } else { "" };
+    (format!("{what} in %, {layers}{noise}{ratio}; n: {} with a value{own}", lens.unit().many()), rows)
 }
 
 /// One table per measure: groups and conditions, averaged over layers of one kind. May be empty.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::records::Record;
 use palimpsest_data::benchmarks::{Benchmark, Overall as Weighing, Unit};
 use palimpsest_data::ground::order::unique;
+use palimpsest_data::ground::words::counted;
 use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_data::statistics::spread::mean;
 use palimpsest_run::runs::plan::{PlannedCase, dimension_of};
@@ -175,7 +176,17 @@ impl<'a> Outcomes<'a> {
 
     pub fn apart_in_words(&self) -> Vec<String> {
         let mut said = Vec::new();
-        if self.unreadable > 0 {
+        if self.unreadable > 0 && self.kinds.iter().any(|kind| kind == "all") {
+            // The data has no split: broken rows lack nothing but their questions.
+            let is_broken =
+                |one: &&Outcome<'_>| self.cells.get(one.cell).is_some_and(|cell| cell.0 == UNREADABLE);
+            let n = self.all().filter(is_broken).count();
+            let count = if n == 1 { "counts" } else { "count" };
+            said.push(format!(
+                "{} ({UNREADABLE}) {count} as wrong in every total over questions",
+                counted(n, "broken question")
+            ));
+        } else if self.unreadable > 0 {
             let (rows, whose) = match self.unreadable {
                 1 => ("1 broken row has".to_owned(), "its"),
                 n => (format!("{n} broken rows have"), "their"),
@@ -188,9 +199,10 @@ impl<'a> Outcomes<'a> {
             ));
         }
         if self.unscored > 0 {
+            let (have, they) = if self.unscored == 1 { ("has", "it is") } else { ("have", "they are") };
             said.push(format!(
-                "{} questions have no right answer by this rule: they are in no cell and in no total",
-                self.unscored
+                "{} {have} no right answer by this rule: {they} in no cell and in no total",
+                counted(self.unscored, "question")
             ));
         }
         said

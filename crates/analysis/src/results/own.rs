@@ -14,6 +14,7 @@ use palimpsest_data::benchmarks::{
 use palimpsest_data::ground::numbers::percent;
 use palimpsest_data::ground::order::{entry, unique};
 use palimpsest_data::ground::sheet::{Column, Columns};
+use palimpsest_data::ground::words::of_counted;
 use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_data::statistics::spread::mean;
 use palimpsest_run::memory::evidence_present;
@@ -184,7 +185,8 @@ fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
     let note = |((run, condition), [cut, answered]): ((&str, &str), [usize; 2])| {
         let alone = condition.is_empty() && conditions == 1;
         let of = if alone { run.to_owned() } else { format!("{run}, {}", label(condition)) };
-        format!("{of}: {cut} of {answered} answers were cut at the limit of new tokens")
+        let cut = of_counted(cut, answered, "answer", ["was", "were"]);
+        format!("{of}: {cut} cut at the limit of new tokens")
     };
     counts.into_iter().filter(|(_, [cut, _])| *cut > 0).map(note).collect()
 }

@@ -10,6 +10,7 @@ use super::outcomes::Counts;
 use palimpsest_data::ground::numbers::{p_value, percent};
 use palimpsest_data::ground::order::unique;
 use palimpsest_data::ground::sheet::{Column, Columns, Sheet, cell};
+use palimpsest_data::ground::words::of_counted;
 use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_data::statistics::spread::Spread;
 use palimpsest_data::statistics::{Interval, LEVEL};
@@ -100,8 +101,8 @@ impl ResultRow {
     pub(super) fn caveats(&self, whose: &str, by: &str) -> Vec<String> {
         let mut parts = Vec::new();
         if self.cut > 0 {
-            let answers = self.answered();
-            parts.push(format!("{} of {answers} answers were cut at the limit of new tokens", self.cut));
+            let cut = of_counted(self.cut, self.answered(), "answer", ["was", "were"]);
+            parts.push(format!("{cut} cut at the limit of new tokens"));
         }
         if self.cut_thoughts > 0 {
             parts.push(format!("{} without an answer ended inside a thought", self.cut_thoughts));

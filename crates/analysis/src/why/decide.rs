@@ -11,6 +11,8 @@
 //!    of equal size, which do not flip it. If the blocking effect exceeds the controls: `overridden`.
 //! 8. `undecided`: everything else, with the reason.
 
+use super::controls::CONTROLS;
+use palimpsest_data::ground::words::counted;
 use palimpsest_run::runs::why_rows::{Compared, Label};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,9 +43,27 @@ pub struct Facts {
     /// Effect of blocking the older evidence, and whether the answer flipped.
     pub blocked_older: Option<(Compared, bool)>,
     pub removed_older: Option<(Compared, bool)>,
+    /// Control sets asked for.
+    pub controls: usize,
+    /// Tokens of the newer and the older evidence.
+    pub tokens: [usize; 2],
 }
 
-const FEW: &str = "too few controls to tell an effect from that of random text";
+/// Reason of an answer without a verdict.
+pub const NO_VERDICT: &str = "it has no verdict";
+
+/// Says how many controls an effect has and needs, and why it has fewer.
+fn too_few(effect: &Compared, tokens: usize, asked: usize) -> String {
+    let needed = format!("{CONTROLS} that are needed to tell an effect from that of random text");
+    if effect.controls >= asked {
+        return format!("--controls {asked} is fewer than the {needed}");
+    }
+    let (drawn, stretches) = match effect.controls {
+        0 => ("no controls".to_owned(), "no stretch"),
+        n => (counted(n, "control"), "too few stretches"),
+    };
+    format!("{drawn} of the {needed}: the history has {stretches} of {tokens} tokens outside the evidence")
+}
 
 /// Returns the label and its reason; `None` if a reading is needed first.
 pub fn decide(facts: &Facts) -> Option<(Label, String)> {
@@ -51,7 +71,7 @@ pub fn decide(facts: &Facts) -> Option<(Label, String)> {
     let undecided = |why: &str| label(Label::Undecided, why);
     match facts.correct {
         Some(true) => return label(Label::Right, "the verdict calls it correct"),
-        None => return undecided("it has no verdict"),
+        None => return undecided(NO_VERDICT),
         Some(false) => {}
     }
     if facts.names_current {
@@ -66,8 +86,10 @@ pub fn decide(facts: &Facts) -> Option<(Label, String)> {
     if let Some(why) = &facts.unread {
         return undecided(why);
     }
-    match facts.blocked_newer?.is_beyond() {
-        None => return undecided(FEW),
+    let [newer_tokens, older_tokens] = facts.tokens;
+    let newer = facts.blocked_newer?;
+    match newer.is_beyond() {
+        None => return undecided(&too_few(&newer, newer_tokens, facts.controls)),
         Some(false) => {
             let why = "hiding the newer evidence changes no more than hiding random text of its size";
             return label(Label::NoEffect, why);
@@ -104,7 +126,8 @@ pub fn decide(facts: &Facts) -> Option<(Label, String)> {
         );
     }
     match (older.is_beyond(), removed.is_beyond()) {
-        (None, _) | (_, None) => undecided(FEW),
+        (None, _) => undecided(&too_few(&older, older_tokens, facts.controls)),
+        (_, None) => undecided(&too_few(&removed, older_tokens, facts.controls)),
         (Some(true), Some(_)) => label(
             Label::Overridden,
             "the newer evidence has an effect, and removing the older evidence turns the answer",
@@ -188,6 +211,20 @@ mod tests {
         assert_eq!(read(BEYOND, WITHIN, false, WITHIN, true), Label::Undecided);
         assert_eq!(read(BEYOND, WITHIN, false, BEYOND, false), Label::Undecided);
         assert_eq!(read(BEYOND, FEWER, false, FEWER, true), Label::Undecided);
+        // Fewer controls than asked for: the history is too short.
+        let none = Compared { drop: 5.0, threshold: None, controls: 0, flips: 0 };
+        let why = |controls| {
+            let facts = Facts { blocked_newer: Some(none), tokens: [14, 9], controls, ..wrong() };
+            decide(&facts).unwrap().1
+        };
+        assert_eq!(
+            why(19),
+            "no controls of the 19 that are needed to tell an effect from that of random text: the history has no stretch of 14 tokens \
+             outside the evidence"
+        );
+        let few =
+            "--controls 0 is fewer than the 19 that are needed to tell an effect from that of random text";
+        assert_eq!(why(0), few);
         // A flip that random sets cause too does not count; a certificate of older evidence does.
         let by_chance = |effect| Compared { flips: 1, ..of(effect) };
         let chance = |blocked: bool, certified: bool| {

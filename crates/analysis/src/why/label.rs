@@ -36,6 +36,8 @@ pub fn investigate(
     let &Context { store, ref newer, ref older, settings } = context;
     let mut row = WhyRow { plain: Some(reader.plain()), settings, ..WhyRow::default() };
 
+    facts.controls = settings.controls;
+    facts.tokens = [newer, older].map(|spans| spans.iter().map(|span| span.range().len()).sum());
     row.newer = context.blocked(reader, newer)?;
     row.older = context.blocked(reader, older)?;
     facts.blocked_newer = row.newer.as_ref().map(|side| side.blocked);

@@ -1,5 +1,6 @@
 //! Counts of a run's labels as a table and as sentences.
 
+use super::decide::NO_VERDICT;
 use super::evidence::{has_no_evidence, roles};
 use crate::records::{Record, labelled};
 use palimpsest_data::benchmarks::{Benchmark, Side, Table};
@@ -13,6 +14,9 @@ use palimpsest_run::runs::judged::no_result;
 use palimpsest_run::runs::plan::dimension_of;
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::{Certificate, Label, SearchRow, WhyRow};
+
+/// Reasons that a sentence on undecided answers names.
+const REASONS: usize = 5;
 
 #[derive(Debug, Clone)]
 pub struct Labels<'a> {
@@ -63,10 +67,11 @@ impl<'a> Labels<'a> {
         });
         let whole = grouped(&|_| ["all", "all"].map(str::to_owned));
         let several = whole.len() > 1;
+        let has_kinds = own.iter().any(|([_, kind, _], _)| !kind.is_empty());
         let rows = [own, whole].concat();
         let mut table = Columns::of(&rows)
             .text_if(several, "condition", |([condition, ..], _)| &**condition)
-            .text("type", |([_, kind, _], _)| &**kind)
+            .text_if(has_kinds, "type", |([_, kind, _], _)| &**kind)
             .text("probe", |([.., dimension], _)| &**dimension)
             .number("answers", |(_, labels)| labels.len());
         for label in Label::ALL {
@@ -99,9 +104,16 @@ impl<'a> Labels<'a> {
         let mut words = Vec::new();
         if !self.answers.is_empty() {
             let right = self.with(Label::Right).len();
+            let unjudged = self.with(Label::Undecided).iter().filter(|row| row.why == NO_VERDICT).count();
+            let judged = counted(self.answers.len() - unjudged, "answer");
+            let are = if judged == "1 answer" { "is" } else { "are" };
+            let none = match unjudged {
+                0 => String::new(),
+                1 => "; 1 has none".to_owned(),
+                n => format!("; {n} have none"),
+            };
             words.push(format!(
-                "{right} of {} are right by the verdicts of {}.",
-                counted(self.answers.len(), "answer"),
+                "{right} of {judged} {are} right by the verdicts of {}{none}.",
                 self.judges.join(", ")
             ));
         }
@@ -141,7 +153,10 @@ impl<'a> Labels<'a> {
                 let mut reasons: Vec<(&str, usize)> =
                     reasons.map(|why| (why, rows.iter().filter(|row| row.why == why).count())).collect();
                 reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-                reasons.iter().map(|(why, count)| format!("{why} ({count})")).collect::<Vec<_>>().join(", ")
+                let others: usize = reasons.iter().skip(REASONS).map(|(_, count)| count).sum();
+                let named = reasons.iter().take(REASONS).map(|(why, count)| format!("{why} ({count})"));
+                let others = (others > 0).then(|| format!("other reasons ({others})"));
+                named.chain(others).collect::<Vec<_>>().join(", ")
             }
         }
     }

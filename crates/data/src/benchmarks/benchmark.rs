@@ -165,6 +165,7 @@ impl Benchmark {
         for row in cases {
             match row {
                 Ok(case) => {
+                    report.counts.sound(&case);
                     let split = case.labels.get(self.split).cloned().unwrap_or_default();
                     *report.splits.entry(split).or_default() += 1;
                     for probe in &case.probes {
@@ -175,7 +176,9 @@ impl Benchmark {
                     own.extend(findings);
                     report.findings.extend(case.flags);
                 }
-                Err(ReadError::Row(RowProblems { problems, .. })) => {
+                Err(ReadError::Row(row)) => {
+                    report.counts.broken(&row);
+                    let RowProblems { problems, .. } = row;
                     problems.iter().for_each(&mut *on_problem);
                     report.problem_count += problems.len();
                     let room = PROBLEMS_SHOWN.saturating_sub(report.problems.len());
@@ -200,15 +203,16 @@ impl Report {
         let by = |counts: &BTreeMap<String, usize>| {
             counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
         };
+        let row = if benchmark.companion.is_some() { "history" } else { "row" };
         let rows = match self.splits.keys().any(|split| !split.is_empty()) {
-            true => format!("{} ({})", counted(self.rows, "row"), by(&self.splits)),
-            false => counted(self.rows, "row"),
+            true => format!("{} ({})", counted(self.rows, row), by(&self.splits)),
+            false => counted(self.rows, row),
         };
         if !benchmark.probes.is_empty() || benchmark.dimension == Dimension::Probe {
             return rows;
         }
         let questions: usize = self.probes.values().sum();
-        format!("{rows}, {questions} questions ({})", by(&self.probes))
+        format!("{rows}, {} ({})", counted(questions, "question"), by(&self.probes))
     }
 }
 

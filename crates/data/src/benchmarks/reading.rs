@@ -1,11 +1,12 @@
 //! Problems of data files, and check reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::{io, iter};
 
 use crate::case::finding::Finding;
 use crate::case::{Case, Probe};
+use crate::ground::words::counted;
 use serde::Serialize;
 
 /// Problems that a [`Report`] keeps; others are only counted.
@@ -44,6 +45,54 @@ pub struct RowProblems {
     pub labels: BTreeMap<String, String>,
     /// Known probes by id and facets, which stay in the denominators if cases have different probes.
     pub probes: Vec<Probe>,
+    /// True if one question is broken in a table of its own, and its history is not.
+    pub of_question: bool,
+}
+
+/// Histories, questions and broken rows of a dataset.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    pub histories: usize,
+    pub questions: usize,
+    pub broken_histories: BrokenRows,
+    pub broken_questions: BrokenRows,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BrokenRows {
+    pub count: usize,
+    pub files: BTreeSet<String>,
+}
+
+impl RowCounts {
+    pub fn sound(&mut self, case: &Case) {
+        self.histories += 1;
+        self.questions += case.probes.len();
+    }
+
+    pub fn broken(&mut self, row: &RowProblems) {
+        let broken = match row.of_question {
+            true => &mut self.broken_questions,
+            false => &mut self.broken_histories,
+        };
+        broken.count += 1;
+        broken.files.extend(row.problems.iter().filter_map(|problem| problem.file.clone()));
+        self.histories += usize::from(!row.of_question);
+        self.questions += row.probes.len();
+    }
+
+    /// `3 of 4 questions (my-questions.csv) are broken`, where histories and questions are tables of their own.
+    pub fn broken_in_words(&self) -> String {
+        let of = |broken: &BrokenRows, all: usize, word: &str| {
+            let files: Vec<&str> = broken.files.iter().map(String::as_str).collect();
+            let files = if files.is_empty() { String::new() } else { format!(" ({})", files.join(", ")) };
+            (broken.count > 0).then(|| format!("{} of {}{files}", broken.count, counted(all, word)))
+        };
+        let histories = of(&self.broken_histories, self.histories, "history");
+        let questions = of(&self.broken_questions, self.questions, "question");
+        let is = if self.broken_histories.count + self.broken_questions.count == 1 { "is" } else { "are" };
+        format!("{} {is} broken", Vec::from_iter(histories.into_iter().chain(questions)).join(" and "))
+    }
 }
 
 impl From<Vec<Problem>> for RowProblems {
@@ -105,6 +154,7 @@ pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, Re
 #[derive(Debug, Default)]
 pub struct Report {
     pub rows: usize,
+    pub counts: RowCounts,
     pub splits: BTreeMap<String, usize>,
     pub probes: BTreeMap<String, usize>,
     pub findings: Vec<Finding>,

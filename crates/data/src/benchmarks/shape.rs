@@ -199,7 +199,12 @@ impl<'a> Checker<'a> {
         probes: Vec<Probe>,
     ) -> Result<T, RowProblems> {
         let problems = self.problems;
-        read.filter(|_| problems.is_empty()).ok_or(RowProblems { problems, labels, probes })
+        read.filter(|_| problems.is_empty()).ok_or(RowProblems {
+            problems,
+            labels,
+            probes,
+            ..RowProblems::default()
+        })
     }
 
     /// Parses a row; `None` after reporting problems.

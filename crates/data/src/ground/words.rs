@@ -105,6 +105,11 @@ pub fn counted(n: usize, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {}", plural(word)) }
 }
 
+/// `1 of 5 answers has`, `2 of 5 answers have`.
+pub fn of_counted(n: usize, all: usize, word: &str, verb: [&str; 2]) -> String {
+    format!("{n} of {} {}", counted(all, word), verb[usize::from(n != 1)])
+}
+
 /// Plural of an English noun: `sessions`, `memories`.
 pub fn plural(word: &str) -> String {
     match word.strip_suffix('y') {

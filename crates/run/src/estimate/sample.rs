@@ -15,6 +15,7 @@ use palimpsest_core::model::{DecoderSpec, LayerSpec};
 use palimpsest_core::span::Span;
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::case::Case;
+use palimpsest_data::ground::words::counted;
 
 const SAMPLE: usize = 8;
 
@@ -28,8 +29,8 @@ pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
 pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
     let sound = plan.iter().filter(|case| case.broken.is_none()).count();
     match plan.len() - sound {
-        0 => format!("{sound} cases"),
-        broken => format!("{sound} cases ({broken} broken rows apart)"),
+        0 => counted(sound, "case"),
+        broken => format!("{} ({} apart)", counted(sound, "case"), counted(broken, "broken row")),
     }
 }
 
@@ -229,6 +230,6 @@ mod tests {
         let mut plan = plan(3);
         assert_eq!(count_of_cases(&plan), "3 cases");
         plan[1].broken = Some("torn".to_owned());
-        assert_eq!(count_of_cases(&plan), "2 cases (1 broken rows apart)");
+        assert_eq!(count_of_cases(&plan), "2 cases (1 broken row apart)");
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::plan::{PlannedCase, PlannedProbe};
 use palimpsest_data::benchmarks::Benchmark;
-use palimpsest_data::benchmarks::reading::RowProblems;
+use palimpsest_data::benchmarks::reading::{RowCounts, RowProblems};
 use palimpsest_data::case::{Case, Probe};
 
 /// Probe of a broken row if the benchmark's cases have different probes.
@@ -20,18 +20,23 @@ pub struct FilePlan {
     /// Broken rows: index in `cases`, row number in the file, uid.
     broken: Vec<(usize, usize, Option<String>)>,
     first_problem: Option<String>,
+    counts: RowCounts,
 }
 
 impl FilePlan {
     pub fn new(benchmark: &'static Benchmark) -> Self {
-        FilePlan { benchmark, cases: Vec::new(), broken: Vec::new(), first_problem: None }
+        let counts = RowCounts::default();
+        FilePlan { benchmark, cases: Vec::new(), broken: Vec::new(), first_problem: None, counts }
     }
 
     pub fn sound(&mut self, case: &Case) {
+        self.counts.sound(case);
         self.cases.push(PlannedCase::of(case));
     }
 
-    pub fn broken(&mut self, RowProblems { problems, labels, probes }: RowProblems) {
+    pub fn broken(&mut self, row: RowProblems) {
+        self.counts.broken(&row);
+        let RowProblems { problems, labels, probes, .. } = row;
         let first = problems.first();
         let mut reason = first.map_or_else(|| "the row is broken".to_owned(), ToString::to_string);
         self.first_problem.get_or_insert_with(|| reason.clone());
@@ -54,6 +59,10 @@ impl FilePlan {
 
     pub fn rows(&self) -> (usize, usize) {
         (self.cases.len(), self.broken.len())
+    }
+
+    pub fn counts(&self) -> &RowCounts {
+        &self.counts
     }
 
     pub fn first_problem(&self) -> Option<&str> {

@@ -13,6 +13,7 @@ use palimpsest_data::benchmarks::{Benchmark, Dimension};
 use palimpsest_data::case::draw::Draws;
 use palimpsest_data::case::{Case, Evidence, Location, Notes, Probe};
 use palimpsest_data::ground::file_stem::file_stem;
+use palimpsest_data::ground::words::of_counted;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -168,9 +169,8 @@ pub fn unjudgeable(plan: &[PlannedCase], benchmark: &Benchmark) -> Option<String
     let more = if lacking.len() > 5 { ", ..." } else { "" };
     (!lacking.is_empty()).then(|| {
         format!(
-            "{} of {} questions have no expected answer ({}{more})",
-            lacking.len(),
-            asked.len(),
+            "{} no expected answer ({}{more})",
+            of_counted(lacking.len(), asked.len(), "question", ["has", "have"]),
             lacking.iter().take(5).copied().collect::<Vec<_>>().join(", ")
         ) + &format!("; fill the column `{column}` of the questions and run them into another folder")
     })

@@ -7,7 +7,7 @@ use super::residue::{Residues, in_words, numbers};
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_data::ground::sheet::Columns;
-use palimpsest_data::ground::words::counted;
+use palimpsest_data::ground::words::{counted, of_counted};
 use palimpsest_data::statistics::spread::mean;
 use palimpsest_run::runs::causes;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
@@ -247,16 +247,16 @@ fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     let cases: BTreeSet<_> = stretches.iter().map(|row| &row.answer.case).collect();
     let lacking = match all.difference(&with).count() {
         0 => String::new(),
-        n => format!("; {n} of {} answers have none, for lack of room", all.len()),
+        n => format!("; {} none, for lack of room", of_counted(n, all.len(), "answer", ["has", "have"])),
     };
     let anywhere = stretches.iter().filter(|row| row.anywhere);
     let anywhere: BTreeSet<_> = anywhere.map(|row| (&row.answer, row.layers)).collect();
     let unmarked = match anywhere.len() {
         0 => String::new(),
         n => format!(
-            "{n} of {} answers have no marked evidence in their prompts: their stretches may touch the session that the answer needs, and \
-             their controls may then be too high\n",
-            all.len()
+            "{} no marked evidence in the prompt: the stretches may touch the session that the answer needs, and the controls may then be too \
+             high\n",
+            of_counted(n, all.len(), "answer", ["has", "have"])
         ),
     };
     let without = if anywhere.len() == with.len() { "" } else { " without evidence" };

@@ -116,7 +116,7 @@ fn one(
             problems.extend(of.problems);
             probes.push(of.probe);
         }
-        return Err(ReadError::Row(RowProblems { problems, labels, probes }));
+        return Err(ReadError::Row(RowProblems { problems, labels, probes, ..RowProblems::default() }));
     }
     let mut rows = Vec::new();
     if !questions.is_empty() {
@@ -137,7 +137,12 @@ fn one(
         }));
     }
     rows.extend(broken.into_iter().map(|Broken { probe, problems, .. }| {
-        Err(ReadError::Row(RowProblems { problems, labels: labels.clone(), probes: vec![probe] }))
+        Err(ReadError::Row(RowProblems {
+            problems,
+            labels: labels.clone(),
+            probes: vec![probe],
+            ..RowProblems::default()
+        }))
     }));
     Ok(rows)
 }

@@ -169,7 +169,7 @@ fn cases(files: &Files<'_>) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
                     judge.of_probes.insert(probe.id.clone(), notes);
                     probes.push(probe);
                 }
-                Err(problems) => broken.push(Err(problems.into())),
+                Err(problems) => broken.push(Err(RowProblems { of_question: true, ..problems }.into())),
             }
         }
         if !probes.is_empty() {

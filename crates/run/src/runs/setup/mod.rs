@@ -37,6 +37,7 @@ use palimpsest_data::benchmarks::reading::ReadError;
 use palimpsest_data::benchmarks::{Benchmark, Retriever, SampleSpec};
 use palimpsest_data::case::Case;
 use palimpsest_data::case::finding::listed_by_check;
+use palimpsest_data::ground::words::counted;
 use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates, contents};
 
 pub use conditions::retrievers;
@@ -132,17 +133,20 @@ impl RunSpec {
         }
         let (count, broken) = rows.rows();
         if let Some(problem) = rows.first_problem() {
-            ensure!(
-                broken < count,
-                "{name} cannot be used; {help}: none of its {count} rows is sound: {problem}"
-            );
-            ensure!(
-                !self.strict,
-                "{broken} of the {count} rows of {name} are broken, and --strict refuses that; {help}. The first: {problem}"
-            );
+            // The questions of own histories are a table of their own.
+            let (sound, of_broken) = match tells {
+                true => (counted(rows.counts().questions, "question"), rows.counts().broken_in_words()),
+                false => {
+                    let are = if broken == 1 { "is" } else { "are" };
+                    let of_broken =
+                        format!("{broken} of the {} of {name} {are} broken", counted(count, "row"));
+                    (counted(count, "row"), of_broken)
+                }
+            };
+            ensure!(broken < count, "{name} cannot be used; {help}: none of its {sound} is sound: {problem}");
+            ensure!(!self.strict, "{of_broken}, and --strict refuses that; {help}. The first: {problem}");
             note(format_args!(
-                "note: {broken} of the {count} rows of {name} are broken; they are not asked and count as errors ({help}; --strict refuses \
-                 such a file). The first: {problem}"
+                "note: {of_broken}; they are not asked and count as errors ({help}; --strict refuses such a file). The first: {problem}"
             ));
         }
         let all = rows.finish();
@@ -232,7 +236,8 @@ impl RunSpec {
             .with_context(|| format!("{}", begin.folder.display()))?;
         let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
         if broken > 0 {
-            note(format_args!("note: the errors of {broken} broken rows stay until the file is mended"));
+            let rows = counted(broken, "broken row");
+            note(format_args!("note: the errors of {rows} stay until the file is mended"));
         }
         Ok(summary)
     }
