@@ -1,6 +1,7 @@
-//! The server that an address names. Keys and tokens are bound to it.
+//! The server that an address names, to which keys and tokens are bound; and when it may be asked again.
 
 use std::fmt;
+use std::time::Duration;
 
 use ureq::http::Uri;
 
@@ -50,6 +51,16 @@ pub fn is_loopback(host: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
+/// Parses `Retry-After`: seconds, or a date relative to the local clock.
+pub fn retry_after(header: &str) -> Option<Duration> {
+    if let Ok(seconds) = header.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let then = jiff::fmt::rfc2822::parse(header.trim()).ok()?.timestamp();
+    let wait = then.duration_since(jiff::Timestamp::now());
+    Some(Duration::try_from(wait).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +87,16 @@ mod tests {
         ] {
             assert_eq!(Origin::of(address).unwrap().is_private(), is_private, "{address}");
         }
+    }
+
+    #[test]
+    fn a_server_says_in_seconds_or_by_a_date_when_to_come_back() {
+        assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO), "it is past");
+        let then = jiff::Timestamp::now() + Duration::from_secs(1000);
+        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).unwrap();
+        let wait = retry_after(&date).unwrap();
+        assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
+        assert_eq!(retry_after("soon"), None);
     }
 }

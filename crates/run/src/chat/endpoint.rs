@@ -12,7 +12,7 @@ use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
-use crate::http::is_loopback;
+use crate::http::{is_loopback, retry_after};
 use palimpsest_core::engine::before_stop;
 use palimpsest_core::text::ReasoningEffort;
 
@@ -27,7 +27,6 @@ pub use api::Passed;
 pub use keys::{Key, KeyArgs, Keys};
 pub use server::{ServerCard, ServerModel};
 
-pub(crate) use failure::retry_after;
 use failure::{Failure, error_in, is_connect, says_too_long};
 use parameters::{LeftOut, Parameter};
 

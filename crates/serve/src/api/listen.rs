@@ -314,7 +314,13 @@ async fn talk<S: Stream>(stream: S, router: Router, seated: Seated, mut told: wa
         }
     };
     tokio::select! {
-        () = ended_or_gone(talking.as_mut(), &mut watch) => return,
+        ended = ended_or_gone(talking.as_mut(), &mut watch) => {
+            drop(told);
+            if ended {
+                watch.linger().await;
+            }
+            return;
+        }
         () = silence => return,
         _ = told.wait_for(|closing| *closing) => {}
     }
@@ -325,11 +331,11 @@ async fn talk<S: Stream>(stream: S, router: Router, seated: Seated, mut told: wa
     }
 }
 
-/// Waits for the end of a connection, or for the end of its client.
-async fn ended_or_gone<S: Stream>(mut talking: Pin<&mut impl Future>, watch: &mut Watch<S>) {
+/// Waits for the end of a connection (true), or for the end of its client.
+async fn ended_or_gone<S: Stream>(mut talking: Pin<&mut impl Future>, watch: &mut Watch<S>) -> bool {
     std::future::poll_fn(|cx| match talking.as_mut().poll(cx) {
-        Poll::Ready(_) => Poll::Ready(()),
-        Poll::Pending => watch.poll_gone(cx),
+        Poll::Ready(_) => Poll::Ready(true),
+        Poll::Pending => watch.poll_gone(cx).map(|()| false),
     })
-    .await;
+    .await
 }

@@ -9,6 +9,7 @@
 //! The watch asks the system and reads nothing: hyper does not read while it answers if it already has bytes that followed the request.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,7 @@ use futures_util::FutureExt;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 
 use super::places::{Connection, Turn};
@@ -43,6 +44,9 @@ const SECOND_INTERIM: Duration = Duration::from_millis(250);
 
 /// Time that a half-closed client of HTTP/1.0 has.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time in which the rest of a request may come after its answer.
+const LINGER: Duration = Duration::from_secs(1);
 
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -132,6 +136,23 @@ impl<S: Stream> Watch<S> {
             }
         }
         Poll::Pending
+    }
+
+    /// Reads what the client still sends after the last answer. A socket that is closed before would reset the connection, and the answer
+    /// could be lost (RFC 9112, 9.6).
+    pub async fn linger(&mut self) {
+        let rest = poll_fn(|cx| {
+            let mut bytes = [0; 4096];
+            loop {
+                let mut buf = ReadBuf::new(&mut bytes);
+                let read = ready!(self.stream.stream().as_mut().poll_read(cx, &mut buf));
+                if read.is_err() || buf.filled().is_empty() {
+                    return Poll::Ready(());
+                }
+            }
+        });
+        // Clients usually close at once.
+        let _ = timeout(LINGER, rest).await;
     }
 }
 

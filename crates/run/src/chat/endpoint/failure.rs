@@ -173,16 +173,6 @@ fn status(code: &Value) -> Option<u16> {
     (code.fract() == 0.0 && (300.0..600.0).contains(&code)).then_some(code as u16)
 }
 
-/// Parses `Retry-After`: seconds, or a date relative to the local clock.
-pub(crate) fn retry_after(header: &str) -> Option<Duration> {
-    if let Ok(seconds) = header.trim().parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let then = jiff::fmt::rfc2822::parse(header.trim()).ok()?.timestamp();
-    let wait = then.duration_since(jiff::Timestamp::now());
-    Some(Duration::try_from(wait).unwrap_or_default())
-}
-
 pub(super) fn is_connect(error: &ureq::Error) -> bool {
     use std::io::ErrorKind;
     match error {
@@ -225,17 +215,6 @@ pub(super) fn says_too_long(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_says_in_seconds_or_by_a_date_when_to_come_back() {
-        assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
-        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO), "it is past");
-        let then = jiff::Timestamp::now() + Duration::from_secs(1000);
-        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).unwrap();
-        let wait = retry_after(&date).unwrap();
-        assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
-        assert_eq!(retry_after("soon"), None);
-    }
 
     #[test]
     fn a_name_that_does_not_resolve_is_nobody_to_connect_to() {

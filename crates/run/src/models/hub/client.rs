@@ -16,8 +16,7 @@ use ureq::http::{HeaderValue, Response};
 use ureq::{Agent, Body};
 
 use super::layout::{Layout, blob_name, is_commit, is_commit_name, is_file_name};
-use crate::chat::endpoint::retry_after;
-use crate::http::{Origin, is_loopback};
+use crate::http::{Origin, is_loopback, retry_after};
 use crate::progress;
 
 /// Tries after a failed first one.
