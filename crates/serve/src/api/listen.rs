@@ -313,16 +313,18 @@ async fn talk<S: Stream>(stream: S, router: Router, seated: Seated, mut told: wa
             std::future::pending::<()>().await;
         }
     };
-    tokio::select! {
-        ended = ended_or_gone(talking.as_mut(), &mut watch) => {
-            drop(told);
-            if ended {
-                watch.linger().await;
-            }
-            return;
+    let over = tokio::select! {
+        ended = ended_or_gone(talking.as_mut(), &mut watch) => Some(ended),
+        () = silence => Some(false),
+        _ = told.wait_for(|closing| *closing) => None,
+    };
+    if let Some(ended) = over {
+        // The server's end need not wait for this.
+        drop(told);
+        if ended {
+            watch.linger().await;
         }
-        () = silence => return,
-        _ = told.wait_for(|closing| *closing) => {}
+        return;
     }
     talking.as_mut().graceful_shutdown();
     // A request that has not yet come would be refused, and must not hold the shutdown up.
