@@ -1,4 +1,4 @@
-//! Kinds of layers, linear and windowed ones: indices, signed sums, means over one kind.
+//! Kinds of layers, linear and windowed ones: indices, signed sums, means over one kind. Kinds of questions: a single one.
 
 use super::*;
 
@@ -194,4 +194,48 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
     assert!(example.layers.iter().all(|layer| layer.kind == LayerKind::Softmax));
     let new = example.curve(QUERY_TO_NEW, Target::Signal, Scale::Density).unwrap();
     assert!((new[1] - 0.25 / share(0, 2)).abs() < 1e-6, "{new:?}");
+}
+
+#[test]
+fn the_only_question_form_has_no_second_rows_and_empty_columns_are_not_printed() {
+    let (dir, plan) = (tempfile::tempdir().unwrap(), &Plan::small());
+    synthetic::write(dir.path(), plan);
+    let rewrite = |file: &str, keep: &dyn Fn(&mut serde_json::Value) -> bool| {
+        let text = std::fs::read_to_string(dir.path().join(file)).unwrap();
+        let kept = text.lines().filter_map(|line| {
+            let mut row = serde_json::from_str(line).unwrap();
+            keep(&mut row).then(|| format!("{row}\n"))
+        });
+        std::fs::write(dir.path().join(file), kept.collect::<String>()).unwrap();
+    };
+    rewrite("plan.jsonl", &|row| {
+        row["probes"].as_array_mut().unwrap().retain(|probe| probe["id"] == "SR");
+        true
+    });
+    for file in ["answers.jsonl", "verdicts.jsonl"] {
+        rewrite(file, &|row| row["probe"] == "SR");
+    }
+    // No prompt shows the old session.
+    for case in 0..plan.cases {
+        let (old, _) = synthetic::evidence(case, plan.sessions);
+        let kept: Vec<usize> = (0..plan.sessions).filter(|session| *session != old).collect();
+        let path = dir.path().join(format!("attention/case-{case:03}-SR.safetensors"));
+        synthetic::store(plan, case, "SR", &kept).save(&path).unwrap();
+    }
+    let study = Study::open(dir.path(), &[], &Options::default()).unwrap();
+    let text = palimpsest::lens::in_words(&study, 1000);
+    let table: Vec<Vec<&str>> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("group "))
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    assert_eq!(table[0], ["group", "n", "query to new"], "{text}");
+    let labels: Vec<&str> = table[1..].iter().map(|row| row[0]).collect();
+    let expected = ["all types SR", "all types SR correct", "all types SR wrong"];
+    assert_eq!(labels[..3], expected, "{text}");
+    assert_eq!(labels.iter().filter(|label| expected.contains(label)).count(), 3, "{text}");
+    // The tables keep the group of the form.
+    let (_, lens) = study.measured().next().unwrap();
+    assert!(lens.groups().iter().any(|group| group.probe.as_deref() == Some("SR")));
 }
