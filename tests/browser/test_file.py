@@ -16,7 +16,7 @@ def file(runs, tmp_path_factory):
 def test_the_file_has_table_search_answer_maps_and_comparison(page, file, case):
     address = f"file://{file}"
     page.open(address)
-    assert page.rows() == 12 and "a file" in page.text("#fresh")
+    assert page.rows() == 12 and "a saved file" in page.text("#fresh")
     page.keys("/")
     page.keys("thin air")
     page.until(lambda: 0 < page.rows() < 12)

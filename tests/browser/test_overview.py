@@ -50,7 +50,7 @@ def test_one_chart_alone_has_its_caption_beside_it(page, runs, serve, tmp_path):
     assert of_left == left and of_right - of_left > (right - left) / 2
     assert of_right < beside < end <= right + 1 and abs(begins - top) < 20
     page.resize(pages.PHONE)
-    page.wait("const [chart, words] = ['svg', 'figcaption'].map((name) => document.querySelector(`#overview-view .by-linear ${name}`).getBoundingClientRect()); return chart.right <= 390 && words.top >= chart.bottom", seconds=60)
+    page.wait("const [chart, words] = ['svg', 'figcaption'].map((name) => document.querySelector(`#overview-view .by-linear ${name}`)?.getBoundingClientRect()); return chart && words && chart.right <= 390 && words.top >= chart.bottom", seconds=60)
 
 
 def test_of_several_runs_each_has_its_own(page, runs, serve):
