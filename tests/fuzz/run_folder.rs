@@ -18,10 +18,10 @@ use super::config::{Change, change, changes};
 use super::{apply, cases, edits};
 use crate::synthetic_run::{self, JUDGE, Plan};
 
-/// The folder has 60 KB; nothing in it asks for more than this at once.
+/// Far more than the whole folder.
 const LARGEST: usize = 8 << 20;
 
-/// A run folder, its files, and a lock for the one test that may change it.
+/// A run folder and its files.
 struct Run {
     root: tempfile::TempDir,
     files: BTreeMap<PathBuf, Vec<u8>>,

@@ -67,16 +67,7 @@ fn a_client_that_goes_frees_its_place_and_the_model() {
         body.to_string()
     };
     let mut client = TcpStream::connect(served.address).unwrap();
-    let length = body.len();
-    write!(
-        client,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let begun = Instant::now();
-    while served.metric("palimpsest_requests_under_way") < 1.0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is never admitted");
-    }
+    under_way(&served, &mut client, &body, "");
     drop(client);
     idle(&served);
     // Half a body holds no slot, and its client may disconnect.
@@ -98,13 +89,23 @@ fn a_client_that_goes_frees_its_place_and_the_model() {
     );
 }
 
+/// Sends a chat and more bytes behind it; returns once it is admitted.
+fn under_way(served: &Served, client: &mut TcpStream, body: &str, more: &str) {
+    let head = format!("host: localhost\r\ncontent-length: {}", body.len());
+    write!(client, "POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n\r\n{body}{more}").unwrap();
+    let begun = Instant::now();
+    while served.metric("palimpsest_requests_under_way") < 1.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is never admitted");
+    }
+}
+
 #[test]
 fn a_client_that_goes_is_noticed_although_bytes_follow_its_request() {
     let served = patient(1);
     let health = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut body = long();
     body["model"] = "llama-tiny".into();
-    let (body, length) = (body.to_string(), body.to_string().len());
+    let body = body.to_string();
     let mut gone = 0.0;
     for (more, unread) in [("\r\n", false), (health, false), ("\r\n", true)] {
         let mut client = TcpStream::connect(served.address).unwrap();
@@ -113,15 +114,8 @@ fn a_client_that_goes_is_noticed_although_bytes_follow_its_request() {
             client.write_all(health.as_bytes()).unwrap();
             client.peek(&mut [0]).unwrap();
         }
-        write!(
-            client,
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}{more}"
-        )
-        .unwrap();
         let begun = Instant::now();
-        while served.metric("palimpsest_requests_under_way") < 1.0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it is never admitted");
-        }
+        under_way(&served, &mut client, &body, more);
         drop(client);
         idle(&served);
         gone += 1.0;

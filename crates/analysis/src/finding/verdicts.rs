@@ -4,7 +4,7 @@ use crate::lens::{Condition, Study};
 use crate::records::{Record, join};
 use crate::results::outcomes::Outcomes;
 use palimpsest_data::ground::numbers::percent;
-use palimpsest_data::ground::words::counted;
+use palimpsest_data::ground::words::of_counted;
 use palimpsest_run::runs::judge_name::short_judge;
 use palimpsest_run::runs::rows::AnswerRow;
 
@@ -32,9 +32,8 @@ pub fn cut_in_words(rows: &[AnswerRow], limit: Option<&str>) -> Option<String> {
     let answered = rows.iter().filter(|row| row.error.is_none() && row.answer.is_some()).count();
     let cut = rows.iter().filter(|row| row.reached_limit()).count();
     let limit = limit.map(|limit| format!("{limit} ")).unwrap_or_default();
-    let were = if cut == 1 { "was" } else { "were" };
-    let answers = counted(answered, "answer");
-    (cut > 0).then(|| format!("{cut} of {answers} {were} cut at the limit of {limit}new tokens"))
+    let were = of_counted(cut, answered, "answer", ["was", "were"]);
+    (cut > 0).then(|| format!("{were} cut at the limit of {limit}new tokens"))
 }
 
 /// Clause on the verdicts; counts are those of `palimpsest table`.

@@ -103,7 +103,7 @@ impl<'a> Words<'a> {
         format!("the {viewer} pays {pays} ({})", beside.join("; "))
     }
 
-    /// Of each role, the units in its mean and those left out of it.
+    /// The units in each role's mean, and those left out of it.
     fn units(&self) -> Vec<[BTreeSet<(&str, &str)>; 2]> {
         self.roles.iter().map(|role| self.lens.units_of(&Group::all(), role.curve)).collect()
     }

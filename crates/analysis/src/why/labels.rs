@@ -6,7 +6,7 @@ use crate::records::{Record, labelled};
 use palimpsest_data::benchmarks::{Benchmark, Side, Table};
 use palimpsest_data::ground::order::{entry, unique};
 use palimpsest_data::ground::sheet::Columns;
-use palimpsest_data::ground::words::{capitalised, counted};
+use palimpsest_data::ground::words::{capitalised, counted, of_counted};
 use palimpsest_data::statistics::{LEVEL, wilson};
 use palimpsest_run::runs::condition::label as condition_label;
 use palimpsest_run::runs::error::RunError;
@@ -105,15 +105,15 @@ impl<'a> Labels<'a> {
         if !self.answers.is_empty() {
             let right = self.with(Label::Right).len();
             let unjudged = self.with(Label::Undecided).iter().filter(|row| row.why == NO_VERDICT).count();
-            let judged = counted(self.answers.len() - unjudged, "answer");
-            let are = if judged == "1 answer" { "is" } else { "are" };
+            let judged = self.answers.len() - unjudged;
             let none = match unjudged {
                 0 => String::new(),
                 1 => "; 1 has none".to_owned(),
                 n => format!("; {n} have none"),
             };
             words.push(format!(
-                "{right} of {judged} {are} right by the verdicts of {}{none}.",
+                "{} right by the verdicts of {}{none}.",
+                of_counted(right, judged, "answer", ["is", "are"]),
                 self.judges.join(", ")
             ));
         }

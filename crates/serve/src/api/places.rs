@@ -76,7 +76,7 @@ pub enum Turn {
 struct State {
     turn: Turn,
     since: Instant,
-    /// Of the first request and those after it.
+    /// HTTP version of the current request, `None` before the first.
     version: Option<Version>,
     /// Something was written, or should have been, since the request came.
     wrote: bool,

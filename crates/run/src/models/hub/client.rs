@@ -32,7 +32,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.'
 const REDIRECTS: usize = 10;
 /// An answer about a repository.
 const LONGEST_LISTING: u64 = 64 << 20;
-/// Of the hub, for a file in its large storage.
+/// The hub's header for a file in its large storage.
 const LINKED_ETAG: &str = "x-linked-etag";
 
 #[derive(Debug, Clone)]
