@@ -36,6 +36,8 @@ impl Masks {
             (r#""(created|started_at|completed_at)": ?("[^"]*"|[0-9]+)"#, "TIME"),
             (r#""id": ?"(chatcmpl|cmpl|call)[-_][^"]*""#, "ID"),
             (r#""machine": ?\{[^}]*\}"#, "MACHINE"),
+            // The environment that the tests run in.
+            (r#""memory_env": ?\[[^\]]*\]"#, "ENVIRONMENT"),
             // Masses of a page, in bytes: the last bit depends on the machine's products.
             (r#""data":\["[A-Za-z0-9+/=",]*\]"#, "BYTES"),
             (r"[0-9.,]+ s \(prefill [0-9.,]+, decode [0-9.,]+\)", "COST"),
