@@ -249,8 +249,14 @@ fn help_says_what_it_said() {
     let mut commands = vec![Vec::new()];
     while let Some(command) = commands.pop() {
         let mut args: Vec<String> = command.clone();
+        args.push("-h".to_owned());
+        let short = cli::done(cli::palimpsest(&args));
+        args.pop();
         args.push("--help".to_owned());
-        let help = cli::done(cli::palimpsest(&args)).out;
+        let helped = cli::done(cli::palimpsest(&args));
+        assert!(short.err.is_empty() && helped.err.is_empty(), "{args:?}: help is standard output");
+        assert!(!short.out.is_empty(), "{args:?}");
+        let help = helped.out;
         let listed = help.split_once("\nCommands:\n").map_or("", |(_, after)| after);
         let listed = listed.split_once("\n\n").map_or(listed, |(list, _)| list);
         for line in listed.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {

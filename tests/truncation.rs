@@ -427,7 +427,7 @@ fn the_papers_own_tables_mark_what_rests_on_cut_histories_and_say_how_much_was_s
         unknown
             .note("old")
             .unwrap()
-            .ends_with("1 of 2 answers were given to cut histories, by how much the run does not say")
+            .ends_with("1 of 2 answers was given to cut histories, by how much the run does not say")
     );
     assert_eq!((CutCount::of([None].into_iter()).note("whole"), CutCount::default().mark()), (None, ""));
 }

@@ -3,10 +3,10 @@
 
     cargo build --release
     python3 -m venv peers && peers/bin/pip install -r tests/reference/requirements.txt   # llama-cpp-python: see there
-    python3 scripts/peers/measure.py --python peers/bin/python --work /somewhere/with/2/GB
+    python3 scripts/peers/measure.py --python peers/bin/python --python attnread/bin/python ... --work /somewhere/with/2/GB
 
-Started again it goes on where it was. `--list` shows what is measured and how long it takes, `--only decode` measures one row's
-two sides, `--rehearse` runs everything once on tiny lengths and keeps nothing. See benches/README.md.
+benches/README.md has the environments of all peers. Started again, it goes on where it was. `--list` shows what is measured and
+how long it takes, `--only decode` measures one row's two sides, `--rehearse` runs everything once on tiny lengths and keeps nothing.
 """
 import argparse
 import hashlib
@@ -34,7 +34,13 @@ ALL_ROWS = [*ROWS, *ROWS_OF_FEWER_BITS]
 LONG_SECONDS, LONG_REPETITIONS = 60, 3
 
 # What the peers' environment must hold for each tool.
-PEERS = {"torch": ("torch",), "transformers": ("torch", "transformers", "gguf"), "llama.cpp": ("llama-cpp-python", "gguf")}
+PEERS = {
+    "torch": ("torch",),
+    "transformers": ("transformers", "torch", "gguf"),
+    "llama.cpp": ("llama-cpp-python", "gguf"),
+    "attnread": ("attnread", "transformers", "torch", "gguf"),
+    "keys_values": ("keys-vals", "transformers", "torch", "gguf"),
+}
 
 # Processor time of others, as a part of a run's time, that is warned of.
 DISTURBED = 0.05
@@ -66,7 +72,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", metavar="NAME", help="a row or a regular expression on measurements")
     parser.add_argument("--repetitions", type=int, default=5, help="runs of a measurement; at most 3 of those over a minute")
-    parser.add_argument("--python", type=Path, help="the Python that has the peers (tests/reference/requirements.txt)")
+    parser.add_argument("--python", type=Path, action="append", default=[],
+                        help="a Python that has peers (benches/README.md says which); repeat it where one cannot have all")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/palimpsest")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "palimpsest-peers",
                         help="folder for token files and requantised weights, kept between calls")
@@ -216,41 +223,38 @@ def prepare(chosen, args) -> tuple[Place, dict]:
     binary = args.binary.resolve()
     if not binary.is_file():
         raise Failed(f"{binary} is not there; build it with `cargo build --release`, or name another with --binary")
-    place = Place(args.work.resolve(), binary, None, None, args.rehearse)
+    place = Place(args.work.resolve(), binary, None, args.rehearse)
     versions = {}
     if "palimpsest" in tools:
         versions["palimpsest"] = f"{output([binary, '--version']).strip()}, binary {digest(binary)}"
     if "kernels" in tools:
         place.bench = built_bench()
         versions["kernels"] = f"bench {digest(place.bench)}"
-    if tools - {"palimpsest", "kernels"}:
-        if args.python is None:
-            raise Failed("peers are to be measured: name the Python that has them with --python "
-                         "(pip install -r tests/reference/requirements.txt), or choose rows without them with --only")
-        # Not resolved: a virtual environment's python is a link out of it.
-        place.python = args.python.absolute()
-        code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-        found = json.loads(output([place.python, "-c", code]))
-        peers = {name.lower().replace("_", "-"): version for name, version in found.items()}
-        wanted = [name for tool in sorted(tools & PEERS.keys()) for name in PEERS[tool]]
-        missing = [name for name in dict.fromkeys(wanted) if name not in peers]
-        if missing:
-            raise Failed(f"{args.python} has no {', '.join(missing)}; {args.python} -m pip install -r tests/reference/requirements.txt")
-        named = {
-            "transformers": ("transformers", "torch"),
-            "torch": ("torch",),
-            "llama.cpp": ("llama-cpp-python",),
-        }
-        for tool in tools & named.keys():
-            versions[tool] = ", ".join(f"{name} {peers[name]}" for name in named[tool])
+    environments = [(python.absolute(), installed(python)) for python in args.python]
+    for tool in sorted(tools & PEERS.keys()):
+        having = [(python, peers) for python, peers in environments if not set(PEERS[tool]) - peers.keys()]
+        if not having:
+            raise Failed(f"no --python has {', '.join(PEERS[tool])} for {tool}; benches/README.md says how to install them; or choose "
+                         "rows without them with --only")
+        place.pythons[tool], peers = having[0]
+        # gguf reads the file, and counts for nothing in the speed.
+        versions[tool] = ", ".join(f"{name} {peers[name]}" for name in PEERS[tool] if name != "gguf")
     for model in {m.model for m in chosen if m.model}:
         # `pull` fetches what is not there, verifies it, and says where it is.
         place.ggufs[model] = Path(output([binary, "model", "pull", model]).rsplit("verified: ", 1)[1].strip())
     for m in chosen:
         if m.form and not place.gguf(m.model, m.form).exists():
             print(f"requantising {m.model} to {m.form}", flush=True)
-            output([place.python, HERE / "requantise.py", place.gguf(m.model), place.gguf(m.model, m.form), m.form])
+            output([place.pythons[m.tool], HERE / "requantise.py", place.gguf(m.model), place.gguf(m.model, m.form), m.form])
     return place, versions
+
+
+def installed(python: Path) -> dict[str, str]:
+    """The packages of a Python, with their versions."""
+    code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    # Not resolved: a virtual environment's python is a link out of it.
+    found = json.loads(output([python.absolute(), "-c", code]))
+    return {name.lower().replace("_", "-"): version for name, version in found.items()}
 
 
 def busy_seconds() -> float:

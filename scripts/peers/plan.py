@@ -44,8 +44,9 @@ class Place:
     work: Path
     palimpsest: Path
     bench: Path | None
-    python: Path | None
     rehearsal: bool
+    # The Python that has what a tool needs.
+    pythons: dict[str, Path] = field(default_factory=dict)
     ggufs: dict[str, Path] = field(default_factory=dict)
 
     def length(self, tokens: int) -> int:
@@ -84,7 +85,7 @@ class Measurement:
 
     name: str
     group: str
-    tool: str  # palimpsest, kernels, transformers, llama.cpp or torch
+    tool: str  # palimpsest, kernels, or one of measure.py's PEERS
     model: str
     tokens: int
     # Seconds that one run takes, roughly, on two cores with AVX-512: for what --list prints.
@@ -166,15 +167,23 @@ def run(name, group, model, tokens, estimate, only, sessions, most=5, more=()):
 def transformers(name, group, model, tokens, estimate, way):
     def command(place, _out):
         script = HERE / "transformers_prefill.py"
-        return [place.python, script, place.gguf(model), place.tokens_file(tokens, None), way]
+        return [place.pythons["transformers"], script, place.gguf(model), place.tokens_file(tokens, None), way]
 
     return Measurement(name, group, "transformers", model, tokens, estimate, command, last_line)
+
+
+def weights(name, group, model, tokens, estimate, tool, most=5):
+    def command(place, _out):
+        script = HERE / "weights_prefill.py"
+        return [place.pythons[tool], script, place.gguf(model), place.tokens_file(tokens, None), tool]
+
+    return Measurement(name, group, tool, model, tokens, estimate, command, last_line, most)
 
 
 def llama(name, group, model, tokens, estimate, form="", flash="fa-on", steps=0, cache="f16"):
     def command(place, _out):
         script = HERE / "llamacpp_speed.py"
-        return [place.python, script, place.gguf(model, form), place.tokens_file(tokens, None), flash, steps, cache]
+        return [place.pythons["llama.cpp"], script, place.gguf(model, form), place.tokens_file(tokens, None), flash, steps, cache]
 
     return Measurement(name, group, "llama.cpp", model, tokens, estimate, command, last_line, form=form)
 
@@ -188,7 +197,7 @@ def kernels(name, group, estimate):
 
 def torch_peak(name, group, estimate, dtype="f32"):
     def command(place, _out):
-        return [place.python, HERE / "torch_peak.py", PEAK, dtype]
+        return [place.pythons["torch"], HERE / "torch_peak.py", PEAK, dtype]
 
     return Measurement(name, group, "torch", "", 0, estimate, command, last_line)
 
@@ -209,6 +218,8 @@ MEASUREMENTS = [
     kernels("kernels", "kernels", 10),
     trace("ours 2048", "2048", SMOLLM2, 2048, 6, generate=STEPS),
     transformers("sdpa 2048", "2048", SMOLLM2, 2048, 18, "sdpa"),
+    weights("keys_values 2048", "2048", SMOLLM2, 2048, 25, "keys_values"),
+    weights("attnread 2048", "2048", SMOLLM2, 2048, 170, "attnread", most=1),
     llama("llama q4_0 2048", "2048", SMOLLM2, 2048, 4, form="q4_0"),
     llama("llama f32 2048", "2048", SMOLLM2, 2048, 5, form="f32"),
     llama("llama fa-on 2048", "2048", SMOLLM2, 2048, 8, steps=STEPS),
@@ -302,6 +313,10 @@ def rows():
               median("ours 8192", SPEED), median("hook 8192", SPEED), "at least", 7)
     yield Row("hook-memory", "its peak memory", against, "bytes",
               median("ours 8192", PEAK_BYTES), median("hook 8192", PEAK_BYTES), "at most", 0.25)
+    yield Row("keys_values", f"{RECORDED}, 2,048 tokens", "transformers, attention of keys_values 0.2.0: sums over all queries", "tok/s",
+              median("ours 2048", SPEED), median("keys_values 2048", SPEED), "", 0)
+    yield Row("attnread", "prefill of 2,048 tokens, attention of 30 layers recorded", "attnread 0.1.2, weights of one layer", "s",
+              median("ours 2048", "prefill_seconds"), median("attnread 2048", "prefill_seconds"), "", 0)
     for tokens, target in ((2048, 1.3), (8192, 1.8)):
         forms = [median(f"llama {form} {tokens}", SPEED) for form in ("q4_0", "f32", "fa-on")]
         yield Row("llama", f"{RECORDED}, {tokens:,} tokens", "llama.cpp, the fastest of Q4_0, F32 and Q4_1, flash attention",

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use super::{data_check, data_stats};
 use crate::benchmarks::dataset::{benchmark_named, cases_in_memory};
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
+use crate::ground::words::counted;
 use palimpsest_core::files::write_atomically;
 
 const EXAMPLES: &str = "\
@@ -93,10 +94,12 @@ fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Pat
     }
     let cases: Vec<_> = cases_in_memory(benchmark, files).into_iter().collect::<Result<_, _>>()?;
     let questions: usize = cases.iter().map(|case| case.probes.len()).sum();
-    let segments = spec.segments.map(|n| format!(" of {n} {}s", benchmark.segment)).unwrap_or_default();
+    let segments =
+        spec.segments.map(|n| format!(" of {}", counted(n, benchmark.segment))).unwrap_or_default();
     super::say(format_args!(
-        "wrote {}: {} cases{segments}, {questions} questions, seed {seed}",
+        "wrote {}: {}{segments}, {}, seed {seed}",
         path.display(),
-        cases.len()
+        counted(cases.len(), "case"),
+        counted(questions, "question")
     ))
 }

@@ -11,6 +11,7 @@ use crate::case::labels;
 use crate::dose::Doses;
 use crate::figures::look::{Look, Size};
 use crate::figures::{self, RunFigures, Style};
+use crate::ground::words::counted;
 use crate::progress::note;
 
 /// Draw the figures of a run as SVG, PDF and PNG; of several runs side by side.
@@ -80,7 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 pub(super) fn distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
     let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
     let counts = labels::count(sound, label, dataset.benchmark().split)?;
-    let origin = format!("{} · {} cases", dataset.name(), counts.cases);
+    let origin = format!("{} · {}", dataset.name(), counted(counts.cases, "case"));
     let figure = figures::distribution(&counts, &origin);
     figures::write(std::slice::from_ref(&figure), folder)?;
     note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));

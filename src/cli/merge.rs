@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::ground::words::counted;
 use crate::runs::merge::merge;
 
 const EXAMPLES: &str = "\
@@ -29,13 +30,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let names =
         |dirs: &[PathBuf]| dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
     super::say(format_args!(
-        "{}: {} cases, {} answers ({} errors), {} verdicts of {} shards",
+        "{}: {}, {} ({}), {} of {}",
         out.display(),
-        merged.cases,
-        merged.answers,
-        merged.errors,
-        merged.verdicts,
-        shards.len()
+        counted(merged.cases, "case"),
+        counted(merged.answers, "answer"),
+        counted(merged.errors, "error"),
+        counted(merged.verdicts, "verdict"),
+        counted(shards.len(), "shard")
     ))?;
     if !merged.other_machines.is_empty() {
         super::say(format_args!(
@@ -45,7 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ))?;
     }
     if merged.causes > 0 {
-        super::say(format_args!("{} rows of causes", merged.causes))?;
+        super::say(format_args!("{} of causes", counted(merged.causes, "row")))?;
     }
     if !merged.uneven.is_empty() {
         super::say(format_args!(

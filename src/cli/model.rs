@@ -7,6 +7,7 @@ use clap::Subcommand;
 
 use crate::estimate::{PlanArgs, plan_text};
 use crate::ground::table::columns;
+use crate::ground::words::counted;
 use crate::models::ModelStore;
 use crate::models::extend::{YarnScaling, extend};
 use crate::models::info::{self, ModelInfo};
@@ -186,8 +187,7 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
         let name = if place == 0 { "tensors" } else { "" };
         row(name, format!("{tensors} {dtype} ({share:.1}% of the parameters)"));
     }
-    let count = if info.files == 1 { "1 file".to_string() } else { format!("{} files", info.files) };
-    row("weights", format!("{:.1} MB in {count}", info.file_bytes as f64 / 1e6));
+    row("weights", format!("{:.1} MB in {}", info.file_bytes as f64 / 1e6, counted(info.files, "file")));
     if !info.left.is_empty() {
         row("unused files", info.left.join(", "));
     }

@@ -16,6 +16,7 @@ use super::trace_load::{Loading, load};
 use super::trace_passes::Passes;
 use super::trace_words::{Words, banner};
 use crate::ground::text_file;
+use crate::ground::words::counted;
 use crate::models::{ModelArgs, ModelStore};
 use crate::observe::{Measure, NamedSpan, ObserveRequest, TokenName, TokenTarget, TraceJob};
 
@@ -270,7 +271,7 @@ fn traced(
     let passes = passes?;
     passes.write(job, &session, out)?;
     let (last, place) = (passes.last(), out.display());
-    let layers = format!("{} layers traced", last.layers());
+    let layers = format!("{} traced", counted(last.layers(), "layer"));
     match passes.plain() {
         None => {
             let rate = n as f64 / last.seconds;

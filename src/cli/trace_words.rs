@@ -249,8 +249,10 @@ impl Words<'_> {
         let (layers, heads, ..) = passes[0].masses.mass.dim();
         writeln!(
             text,
-            "attention of `{}` ({tokens}) in %, mean over {layers} layers and {heads} heads",
-            row.label
+            "attention of `{}` ({tokens}) in %, mean over {} and {}",
+            row.label,
+            counted(layers, "layer"),
+            counted(heads, "head")
         )?;
         let mut lines = vec![match passes {
             [_] => cells(["span", "tokens", "mass", "even", "mass/even", "strongest head", "its mass"]),

@@ -47,7 +47,7 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     let root = tempfile::tempdir().unwrap();
     let (data, out) = (root.path().join("sample"), root.path().join("run"));
     let wrote = done(palimpsest(["data", "sample", "--benchmark", "subtlememory", "--out", shown(&data)]));
-    assert!(wrote.out.contains("1 cases") && wrote.out.contains("15 questions"), "{}", wrote.out);
+    assert!(wrote.out.contains(": 1 case, ") && wrote.out.contains("15 questions"), "{}", wrote.out);
     let checked = done(palimpsest(["data", "check", shown(&data)]));
     assert!(checked.out.contains("contradictory 3"), "{}", checked.out);
 

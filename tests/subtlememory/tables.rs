@@ -414,7 +414,10 @@ fn what_has_no_verdict_counts_as_wrong_and_is_named() {
     assert_eq!((row["all"][1].as_str(), row["multi_evidence"][1].as_str()), ("1520/1522", "209/210"));
     let notes = accuracy.sheet.notes.join("\n");
     assert!(notes.contains("a oracle: 2 of 1522 questions have no verdict and count as wrong"), "{notes}");
-    assert!(notes.contains("a oracle: 1 questions of broken rows have no relation"), "{notes}");
+    assert!(
+        notes.contains("a oracle: 1 question of broken rows has no relation and stands under `all` alone"),
+        "{notes}"
+    );
 }
 
 #[test]
@@ -430,7 +433,7 @@ fn questions_of_one_side_alone_are_no_pair_and_no_waterfall() {
         gap.sheet
             .notes
             .iter()
-            .any(|note| note.contains("no test, since 1 questions have a row on one side only"))
+            .any(|note| note.contains("no test, since 1 question has a row on one side only"))
     );
     assert!(tables.iter().all(|table| table.key != "waterfall"), "{tables:?}");
 }

@@ -149,6 +149,47 @@ fn answers_that_were_cut_are_counted_in_every_table() {
     assert!(text.contains("five: 20 of 119 answers were cut"), "{text}");
 }
 
+/// What counts as wrong is in the singular where it is one question, and in the plural where there are more.
+#[test]
+fn questions_without_an_outcome_are_counted_in_grammatical_sentences() {
+    let root = tempfile::tempdir().unwrap();
+    for (name, n, said) in [
+        (
+            "one",
+            1,
+            [
+                "1 of 60 questions was not asked yet and counts as wrong; the same `palimpsest run`",
+                "1 of 60 questions ended in an error instead of an answer; it counts as wrong",
+                "1 of 60 questions has an answer and no verdict; it counts as wrong",
+            ],
+        ),
+        (
+            "two",
+            2,
+            [
+                "2 of 60 questions were not asked yet and count as wrong; the same `palimpsest run`",
+                "2 of 60 questions ended in an error instead of an answer; they count as wrong",
+                "2 of 60 questions have an answer and no verdict; they count as wrong",
+            ],
+        ),
+    ] {
+        Run::of(name, 10, vec![[5, 1, 3, 2, 0, 1]]).write_with(
+            &root.path().join(name),
+            |answers, verdicts| {
+                answers.drain(..n);
+                for row in &mut answers[..n] {
+                    *row = AnswerRow { answer: None, error: Some("no server".to_owned()), ..row.clone() };
+                }
+                verdicts.drain(..3 * n);
+            },
+        );
+        let text = done(root.path(), &[name]);
+        for said in said {
+            assert!(text.contains(&format!("{name}: {said}")), "{said}: {text}");
+        }
+    }
+}
+
 /// Not specific to one benchmark: scores, dimensions that are facets, an overall number over all probes.
 #[test]
 fn tables_of_any_benchmark_are_made_by_its_trait() {

@@ -163,8 +163,9 @@ fn missing_notes((folder, name, conditions): &Named<'_>) -> Vec<String> {
             true => format!("{name}, {}", label(condition)),
             false => (*name).to_owned(),
         };
-        (missing > 0)
-            .then(|| format!("{of}: {missing} of {probes} questions were not asked yet and count as wrong"))
+        let verb = ["was not asked yet and counts", "were not asked yet and count"];
+        let missing = (missing > 0).then(|| of_counted(missing, probes, "question", verb));
+        missing.map(|missing| format!("{of}: {missing} as wrong"))
     };
     conditions.iter().filter_map(note).collect()
 }

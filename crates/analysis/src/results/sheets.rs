@@ -10,7 +10,7 @@ use super::outcomes::Counts;
 use palimpsest_data::ground::numbers::{p_value, percent};
 use palimpsest_data::ground::order::unique;
 use palimpsest_data::ground::sheet::{Column, Columns, Sheet, cell};
-use palimpsest_data::ground::words::of_counted;
+use palimpsest_data::ground::words::{self, of_counted};
 use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_data::statistics::spread::Spread;
 use palimpsest_data::statistics::{Interval, LEVEL};
@@ -109,21 +109,36 @@ impl ResultRow {
         }
         let mut said = Vec::from_iter((!parts.is_empty()).then(|| parts.join("; ")));
         let judged = self.judge.is_some() && self.no_result.is_none();
-        let unjudged = format!("questions have an answer and no verdict{by}; they count as wrong");
-        let counted = [
+        let if_judged = |count: usize| if judged { count } else { 0 };
+        let has = format!("has an answer and no verdict{by}; it counts");
+        let have = format!("have an answer and no verdict{by}; they count");
+        let parts: [(usize, &str, [&str; 2], &str); 4] = [
             (
                 self.missing,
-                "questions were not asked yet and count as wrong; the same `palimpsest run` command resumes the run",
+                "question",
+                ["was not asked yet and counts", "were not asked yet and count"],
+                "as wrong; the same `palimpsest run` command resumes the run",
             ),
-            (self.settled, "verdicts are exact matches with a reference answer, without the judge"),
             (
-                if judged { self.no_answer } else { 0 },
-                "questions ended in an error instead of an answer; they count as wrong",
+                self.settled,
+                "verdict",
+                ["is an exact match", "are exact matches"],
+                "with a reference answer, without the judge",
             ),
-            (if judged { self.no_verdict } else { 0 }, unjudged.as_str()),
+            (
+                if_judged(self.no_answer),
+                "question",
+                [
+                    "ended in an error instead of an answer; it counts",
+                    "ended in an error instead of an answer; they count",
+                ],
+                "as wrong",
+            ),
+            (if_judged(self.no_verdict), "question", [&has, &have], "as wrong"),
         ];
-        let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-        said.extend(counted.map(|(count, what)| format!("{count} of {} {what}", self.expected)));
+        for (count, noun, verb, rest) in parts.into_iter().filter(|(count, ..)| *count > 0) {
+            said.push(format!("{} {rest}", of_counted(count, self.expected, noun, verb)));
+        }
         said.extend(self.apart.iter().cloned());
         match (&self.no_result, &self.judge) {
             (Some(why), _) => said.push(format!("no result: {why}")),
@@ -231,7 +246,10 @@ pub fn differences(comparison: &Comparison) -> Sheet {
         move |row: &Difference| row.test.and_then(of).unwrap_or_else(|| "-".to_owned())
     };
     let mut notes = vec![
-        format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
+        format!(
+            "first: {first}; second: {second}; the same {}",
+            words::counted(comparison.overall.pairs, "question")
+        ),
         format!(
             "difference in percentage points; {:.0}% interval: {}; details in docs/numbers.md",
             100.0 * LEVEL,
@@ -244,7 +262,8 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     });
     if only_first + only_second > 0 {
         notes.push(format!(
-            "left out: {only_first} questions that only the first has, {only_second} that only the second has"
+            "left out: {} that only the first has, {only_second} that only the second has",
+            words::counted(only_first, "question")
         ));
     }
     Columns::of(comparison.rows())
@@ -436,7 +455,9 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
         ));
     }
     let truncated = |row: &&ResultRow| row.truncated > 0;
-    let part = |row: &ResultRow| format!("{} in {} of {} answers", row.name, row.truncated, row.answered());
+    let part = |row: &ResultRow| {
+        format!("{} in {} of {}", row.name, row.truncated, words::counted(row.answered(), "answer"))
+    };
     let parts = unique(rows.iter().filter(truncated).map(part));
     if !parts.is_empty() {
         notes.push(format!("* histories were truncated: {}", parts.join("; ")));

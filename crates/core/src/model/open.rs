@@ -1,6 +1,7 @@
 //! Opens a checkpoint and loads a decoder from it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use candle_core::{DType, Device};
 
@@ -9,6 +10,7 @@ use super::weightless::{Fill, Weightless};
 use super::weights::{GgufFile, SafetensorsFolder};
 use super::{Checkpoint, Decoder, DecoderSpec, Formats, Kept, Loader, ModelDescription, ModelError};
 use crate::attention::AttentionKernel;
+use crate::bfloat;
 
 /// A checkpoint with parsed config and mapped, unloaded weights; or a spec for synthetic weights.
 pub struct OpenModel {
@@ -123,6 +125,10 @@ impl OpenModel {
             true => Formats::throughout(dtype),
             false => Formats::new(dtype, cache, &devices)?,
         };
+        if let Some(slower) = formats.slower_than_f32(bfloat::multiplies()) {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| tracing::warn!("{slower}"));
+        }
         Decoder::load(Loader::new(checkpoint, place, names, spec, formats, kept), devices, kernel)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::setting::Context;
 use crate::ground::numbers::percent;
 use crate::ground::sheet::{Column, Format, Sheet};
+use crate::ground::words::of_counted;
 
 /// A planned probe under one condition, run and judge. Includes probes without a clean verdict, which count as wrong.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +119,8 @@ impl CutCount {
                 )
             }
         };
-        Some(format!("{CUT_MARK} {name}: {cut} of {answers} answers were given to cut histories, {how_much}"))
+        let cut = of_counted(cut, answers, "answer", ["was", "were"]);
+        Some(format!("{CUT_MARK} {name}: {cut} given to cut histories, {how_much}"))
     }
 }
 

@@ -10,6 +10,7 @@ use super::terms::{BEST, DATASET, FULL, TASK, TITLE, WITHOUT_GOLD};
 use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
 use crate::ground::order::{entry, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::words::of_counted;
 
 /// Marks numbers that are not compared with the base.
 const OTHER_QUESTIONS: &str = "*";
@@ -256,10 +257,13 @@ fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
     let all = || systems.iter().flat_map(|system| system.scores.values());
     let (errors, asked) =
         (all().map(Scores::errors).sum::<usize>(), all().map(|scores| scores.questions.len()).sum::<usize>());
-    notes.push(match (mean, errors) {
-        (_, 0) => "every answer has a score, so that the mean without errors is the same".to_owned(),
-        (Mean::OfAll, _) => format!("{errors} of {asked} answers have no score and count as 0"),
-        (Mean::OfScored, _) => format!("{errors} of {asked} answers have no score and are left out"),
+    let verbs = match mean {
+        Mean::OfAll => ["has no score and counts as 0", "have no score and count as 0"],
+        Mean::OfScored => ["has no score and is left out", "have no score and are left out"],
+    };
+    notes.push(match errors {
+        0 => "every answer has a score, so that the mean without errors is the same".to_owned(),
+        _ => of_counted(errors, asked, "answer", verbs),
     });
     notes
 }

@@ -7,6 +7,7 @@ use super::systems::{Group, System};
 use crate::benchmarks::{Graded, Share, Table};
 use crate::ground::order::unique;
 use crate::ground::sheet::Sheet;
+use crate::ground::words::{counted, of_counted};
 use crate::statistics::Interval;
 use crate::statistics::bounded::{Intervals, of_units};
 
@@ -73,11 +74,14 @@ fn remarks(row: &System<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if unjudged > 0 {
         let of = row.outcomes.len();
-        notes.push(format!("{name}: {unjudged} of {of} questions have no verdict and count as wrong"));
+        let verb = ["has no verdict and counts", "have no verdict and count"];
+        notes.push(format!("{name}: {} as wrong", of_counted(unjudged, of, "question", verb)));
     }
     if unknown > 0 {
+        let verbs = if unknown == 1 { "has no relation and stands" } else { "have no relation and stand" };
         notes.push(format!(
-            "{name}: {unknown} questions of broken rows have no relation and stand under `all` alone"
+            "{name}: {} of broken rows {verbs} under `all` alone",
+            counted(unknown, "question")
         ));
     }
     notes

@@ -7,6 +7,7 @@ use super::systems::{Group, System};
 use crate::benchmarks::{Graded, Table};
 use crate::ground::numbers::p_value;
 use crate::ground::sheet::Columns;
+use crate::ground::words::counted;
 use crate::statistics::Interval;
 use crate::statistics::bounded::{Intervals, of_units};
 use crate::statistics::holm::holm;
@@ -96,14 +97,15 @@ pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<T
         let Some(best) = best else { continue };
         let unpaired = oracle.unpaired(best);
         if let Some((case, probe)) = unpaired.first() {
+            let have = if unpaired.len() == 1 { "has" } else { "have" };
             notes.push(format!(
-                "{} {} against {} {}: no test, since {} questions have a row on one side only, the first of them {case} {probe}; \
+                "{} {} against {} {}: no test, since {} {have} a row on one side only, the first of them {case} {probe}; \
                  run both on the same questions",
                 oracle.run,
                 oracle.setting(),
                 best.run,
                 best.setting(),
-                unpaired.len()
+                counted(unpaired.len(), "question")
             ));
             continue;
         }

@@ -9,6 +9,7 @@ use super::columns::{Column, DECIMALS, headed};
 use super::systems::{Question, System};
 use crate::benchmarks::{Bar, BarChart, Chart, Share, Table};
 use crate::ground::sheet;
+use crate::ground::words::counted;
 
 const ROWS: [Column; 4] = [
     Column::All,
@@ -158,11 +159,12 @@ fn trace<'s, 'a>(
     for other in [oracle, perfect] {
         let unpaired = system.unpaired(other);
         if let Some((case, probe)) = unpaired.first() {
+            let have = if unpaired.len() == 1 { "has" } else { "have" };
             notes.push(format!(
-                "{} {}: no waterfall, since {} questions have a row here or under {} only, the first of them {case} {probe}",
+                "{} {}: no waterfall, since {} {have} a row here or under {} only, the first of them {case} {probe}",
                 system.run,
                 system.setting(),
-                unpaired.len(),
+                counted(unpaired.len(), "question"),
                 other.setting()
             ));
             return None;
