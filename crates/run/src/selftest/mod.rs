@@ -2,7 +2,8 @@
 //!
 //! Needs no network or files: `shapes` makes random models from released configs. `parity` compares small models with the CPU under the
 //! [`rule`] of the parity tests, and runs single layers at released widths (`trial`) with every kernel; `machine` measures memory,
-//! `ceilings` the rates that kernels are held against; `report` prints. Agreement with transformers is tested in `tests/parity`. Called by `palimpsest selftest` and `palimpsest model try`.
+//! `ceilings` the rates that kernels are held against; `report` prints. Agreement with transformers is tested in `tests/parity`. Called by
+//! `palimpsest selftest` and `palimpsest model try`.
 
 use std::time::Instant;
 
