@@ -195,15 +195,11 @@ impl Hours {
         let tera = |rate: f64| (rate / 1e11).round() / 10.0;
         let products = match self.half {
             true => format!(
-                "of {} TFLOP/s: {}% for linear maps ({}% for experts), {}% for attention,\n  {}% for recorded rows; of {} TFLOP/s (f32): {}% \
-                 for delta rules",
+                "of {} TFLOP/s: {}% for linear maps, {}% for attention, {}% for recorded rows",
                 tera(peaks.half),
                 percent(REACHED.linear),
-                percent(REACHED.experts),
                 percent(REACHED.attention),
                 percent(REACHED.rows),
-                tera(peaks.f32),
-                percent(REACHED.rule),
             ),
             false => format!("{}% of {} TFLOP/s in f32 for products", percent(REACHED.f32), tera(peaks.f32)),
         };
@@ -211,10 +207,12 @@ impl Hours {
         let there = NAMED.iter().find(|named| named.name == card).map_or(card, |named| named.title);
         let here = if self.card.name == card { "" } else { "; assumed of this card, which was not measured" };
         format!(
-            "  assumed {products};\n  of {} GB/s: {}% for decoding, and {} us between kernels; rates by the {}.\n  Shares as measured on one {there} \
-             on {day}{here}.\n  `palimpsest selftest` on the card measures.\n",
+            "  assumed {products};\n  of {} GB/s: {}% for decoding; a byte of it for {} operations of experts, {} of delta rules;\n  {} us between \
+             kernels; rates by the {}.\n  As measured on one {there} on {day}{here}.\n  `palimpsest selftest` on the card measures.\n",
             (peaks.bandwidth / 1e9).round(),
             percent(REACHED.bandwidth),
+            REACHED.experts,
+            REACHED.rule,
             GAP * 1e6,
             self.card.source,
         )
