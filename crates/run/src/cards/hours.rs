@@ -207,7 +207,7 @@ impl Hours {
         let there = NAMED.iter().find(|named| named.name == card).map_or(card, |named| named.title);
         let here = if self.card.name == card { "" } else { "; assumed of this card, which was not measured" };
         format!(
-            "  assumed {products};\n  of {} GB/s: {}% for decoding; a byte of it for {} operations of experts, {} of delta rules;\n  {} us between \
+            "  assumed {products};\n  of {} GB/s: {}% for decoding; {} operations of experts, {} of delta rules a byte of it;\n  {:.1} us between \
              kernels; rates by the {}.\n  As measured on one {there} on {day}{here}.\n  `palimpsest selftest` on the card measures.\n",
             (peaks.bandwidth / 1e9).round(),
             percent(REACHED.bandwidth),
