@@ -2,7 +2,7 @@
 # Runs the CUDA build of palimpsest on a pretend device (rehearsal/README.md), building what is missing first: NVIDIA's
 # compiler from PyPI (once), the stand-in for the driver's libraries, and palimpsest itself with the feature `cuda`.
 #
-#   scripts/rehearsal.sh [--devices N] [--memory SIZE] [--async] [--report FILE] [--] ARGS...
+#   scripts/rehearsal.sh [--devices N] [--memory SIZE] [--async] [--loading] [--report FILE] [--] ARGS...
 #   scripts/rehearsal.sh --build            builds, and says where the program, its library and its kernels' PTX are
 #   scripts/rehearsal.sh --env              builds the library, and prints what cargo needs to build and test on it:
 #                                           eval "$(scripts/rehearsal.sh --env)" && cargo test --release --features cuda ...
@@ -10,6 +10,8 @@
 #   --devices N      cards that there are (1)
 #   --memory SIZE    bytes of each, also as 8GB or 8GiB (80GiB)
 #   --async          work is done as late and in as bad an order as CUDA allows
+#   --loading        builds the program that looks for the driver when it opens a device (scripts/cuda.toml); its libraries are compiled
+#                    again for it
 #   --report FILE    writes launches, copies and peak memory as JSON at the end
 #
 # Output and exit code are palimpsest's; what is built says so on stderr. Everything lies in target/rehearsal; target/release
@@ -19,12 +21,13 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 place=$target/rehearsal
 
-only=
+only='' loading=''
 while [ $# -gt 0 ]; do
     case $1 in
     --devices) REHEARSAL_DEVICES=${2:?--devices needs a number}; export REHEARSAL_DEVICES; shift 2 ;;
     --memory) REHEARSAL_MEMORY=${2:?--memory needs a size, such as 8GB}; export REHEARSAL_MEMORY; shift 2 ;;
     --report) REHEARSAL_REPORT=${2:?--report needs a file}; export REHEARSAL_REPORT; shift 2 ;;
+    --loading) loading=yes; shift ;;
     --async) REHEARSAL_ASYNC=1; export REHEARSAL_ASYNC; shift ;;
     --build | --env) only=$1; shift ;;
     --help) sed -n '2,/^set -eu/{/^set -eu/d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
@@ -55,7 +58,8 @@ build() {
     variables=$(environment)
     eval "$variables"
     cd "$root"
-    cargo build --quiet --release --locked --features cuda --bin palimpsest --message-format json-render-diagnostics >"$place/build.json"
+    cargo build --quiet --release --locked --features cuda --bin palimpsest ${loading:+--config scripts/cuda.toml} \
+        --message-format json-render-diagnostics >"$place/build.json"
 }
 
 if [ "$only" = --env ]; then
@@ -63,11 +67,12 @@ if [ "$only" = --env ]; then
     exit
 fi
 (build)
+program=$(sed -n 's/.*"name":"palimpsest".*"executable":"\([^"]*\)".*/\1/p' "$place/build.json" | tail -1)
 if [ "$only" = --build ]; then
     ptx=$(sed -n '/"build-script-executed"/s/.*[#/]\(palimpsest-core\|candle-kernels\)@.*"out_dir":"\([^"]*\)".*/\2/p' "$place/build.json" | paste -sd: -)
-    echo "program: $place/release/palimpsest"
+    echo "program: $program"
     echo "library: $place/lib"
     echo "ptx: $ptx"
     exit
 fi
-LD_LIBRARY_PATH=$place/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$place/release/palimpsest" "$@"
+LD_LIBRARY_PATH=$place/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$program" "$@"

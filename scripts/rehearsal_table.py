@@ -6,131 +6,35 @@
     python3 scripts/rehearsal_table.py --only parity --kernel fused   # attention by our own kernels, unchecked
     python3 scripts/rehearsal_table.py --only parity --models llama-tiny,gguf-qwen2   # these models alone
     python3 scripts/rehearsal_table.py --write              # and into rehearsal/results.md
-    python3 scripts/rehearsal_table.py --card               # on real cards: parity and the sample, with target/release/palimpsest
+    python3 scripts/rehearsal_table.py --card --limit 300   # on real cards: parity and the sample, with target/release/palimpsest
 
 Needs nothing but Python. A check that fails is a row that says so, and the exit code is 1.
 """
 import argparse
-import array
+import concurrent.futures
 import datetime
 import itertools
 import json
 import math
-import os
-import pathlib
 import re
 import signal
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from rehearsal_program import COSINE, ROOT, Failure, Program, apart, last_line, possible, rms, sound_positions, tensors
+
 FIXTURES = ROOT / "tests" / "fixtures"
 CHUNKS = (1, 7, 64, 1024)
 # What is promised against transformers: f32 numbers, and in half precision at most so many times its own error there.
-LOGITS, MASSES, OVER, COSINE = 1e-3, 1e-4, 1.6, 0.99
+LOGITS, MASSES, OVER = 1e-3, 1e-4, 1.6
 # In half precision our own kernels and matrix products round at other places: of the one's error at most so many times the other's.
 OVER_PRODUCTS = 1.25
+# Models at a time on a card, which a tiny one does not fill. The pretend device fills all cores with one.
+AT_ONCE = 8
 KINDS = ("logits", "mass", "sink", "delta_signed", "delta_share")
 MARKS = ("<!-- begin: rehearsed -->\n", "<!-- end: rehearsed -->")
-
-
-# --- running palimpsest ---------------------------------------------------------------------------------------------------
-
-class Program:
-    """The build under test, on the pretend device or, with `card`, on real ones."""
-
-    def __init__(self, card, kernel, models):
-        self.card = card
-        self.kernel = kernel
-        self.models = models
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rehearsal-"))
-        self.environment = dict(os.environ, NO_COLOR="1")
-        self.environment.pop("RUST_BACKTRACE", None)
-        if card:
-            self.program = ROOT / "target" / "release" / "palimpsest"
-            return
-        place = subprocess.run([ROOT / "scripts" / "rehearsal.sh", "--build"], check=True, text=True, stdout=subprocess.PIPE).stdout
-        found = dict(line.split(": ", 1) for line in place.splitlines())
-        self.program = found["program"]
-        self.environment["LD_LIBRARY_PATH"] = found["library"]
-        self.environment["REHEARSAL_CACHE"] = str(pathlib.Path(found["library"]).parent / "kernels")
-
-    def settings(self, devices=1, memory=None, late=False, report=None, **more):
-        added = {"REHEARSAL_DEVICES": str(devices)}
-        if memory:
-            added["REHEARSAL_MEMORY"] = str(memory)
-        if late:
-            added["REHEARSAL_ASYNC"] = "1"
-        if report:
-            added["REHEARSAL_REPORT"] = str(report)
-        return dict(self.environment, **added, **{key: str(value) for key, value in more.items()})
-
-    def run(self, *args, timeout=1800, **settings):
-        """Exit code, output, and what was said on stderr."""
-        done = subprocess.run([self.program, *map(str, args)], env=self.settings(**settings), text=True, timeout=timeout,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        return done.returncode, done.stdout, done.stderr
-
-    def reported(self, *args, **settings):
-        """What the pretend device counted; an error is raised."""
-        report = self.folder / "report.json"
-        code, _, err = self.run(*args, report=report, **settings)
-        if code != 0:
-            raise Failure(f"exit {code}: {last_line(err)}")
-        return json.loads(report.read_text())
-
-
-class Failure(Exception):
-    """A check that did not come out as it must."""
-
-
-def last_line(text):
-    return (text.strip().splitlines() or ["nothing was said"])[-1][:200]
-
-
-def tensors(path):
-    """The f32 and u32 tensors of a safetensors file, flat."""
-    data = pathlib.Path(path).read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + length])
-    found = {}
-    for name, info in header.items():
-        if name == "__metadata__" or info["dtype"] not in ("F32", "U32"):
-            continue
-        start, end = (8 + length + at for at in info["data_offsets"])
-        found[name] = array.array("f" if info["dtype"] == "F32" else "I", data[start:end])
-    return found
-
-
-def apart(a, b):
-    if len(a) != len(b):
-        return math.inf
-    most = 0.0
-    for x, y in zip(a, b):
-        difference = abs(x - y)
-        if not difference <= most:
-            most = math.inf if math.isnan(difference) else difference
-    return most
-
-
-def rms(a, b):
-    return math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / max(1, len(a)))
-
-
-def cosine(a, b):
-    dot = lambda x, y: sum(p * q for p, q in zip(x, y))
-    return dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
-
-
-def sound_positions(ours, theirs, positions=16):
-    """Of so many positions, those whose logits point the same way. A rounding error can send a token to another expert, in
-    transformers as here, and then that position's logits are others."""
-    vocab = len(theirs) // positions
-    parts = [slice(i * vocab, (i + 1) * vocab) for i in range(positions)]
-    return sum(cosine(ours[part], theirs[part]) > COSINE for part in parts), positions
 
 
 # --- models ---------------------------------------------------------------------------------------------------------------
@@ -151,14 +55,15 @@ def has_experts(name):
 
 
 def trace(program, model, tokens, device, dtype, chunk, generate=0, kernel=None, **settings):
-    out = program.folder / "trace.safetensors"
-    out.unlink(missing_ok=True)
+    out = program.folder / f"trace-{next(program.files)}.safetensors"
     more = ("--generate", generate) if generate else ()
     code, _, err = program.run("trace", "--model", model, "--tokens", tokens, "--out", out, "--device", device, "--dtype", dtype,
                                "--chunk", chunk, "--attention-kernel", kernel or program.kernel, *more, **settings)
     if code != 0 or "rehearsal:" in err:
         raise Failure(f"{model.name if hasattr(model, 'name') else model}, {dtype}, chunks of {chunk}: exit {code}: {last_line(err)}")
-    return tensors(out)
+    found = tensors(out)
+    out.unlink()
+    return found
 
 
 # --- checks: each yields rows (what, on what, found, allowed, whether it holds) --------------------------------------------
@@ -170,7 +75,8 @@ def parity(program, quick):
     if not program.card:
         setups += [("one card, as late as allowed", "cuda:0", {"late": True}),
                    ("two cards, as late as allowed", "cuda:0,cuda:1", {"devices": 2, "late": True})]
-    for where, device, settings in (setups[0], setups[-1]) if quick else setups:
+    setups = possible(program, setups)
+    for where, device, settings in setups[::max(1, len(setups) - 1)] if quick else setups:
         for dtype in ("f32", "bf16", "f16"):
             # Half precision sums in another order at another chunk size, and is held to a bound by itself: one cut will do.
             chunks = CHUNKS if dtype == "f32" and not quick else (64,)
@@ -181,18 +87,29 @@ def parity_of(program, where, device, dtype, chunks, settings):
     worst, ratio, same, runs, count = {}, 0.0, 0, 0, 0
     flipped, seen, most = 0, 0, 0
     failed = []
-    for name, path, reference in program.models:
+
+    def of_model(model):
+        """Its reference, and by chunk size what was found or why not."""
+        _, path, reference = model
         expected = tensors(FIXTURES / reference / "reference.safetensors")
-        if dtype == "f16" and "logits_f16" not in expected:
-            continue
-        count += 1
-        for chunk in chunks:
+        tries = []
+        for chunk in chunks if dtype != "f16" or "logits_f16" in expected else ():
+            more = 64 if chunk == chunks[-1] else 0
             try:
-                whole = chunk == chunks[-1]
-                found = trace(program, path, FIXTURES / reference / "tokens.json", device, dtype, chunk, 64 if whole else 0, **settings)
+                tries.append((chunk, trace(program, path, FIXTURES / reference / "tokens.json", device, dtype, chunk, more, **settings)))
             except (Failure, subprocess.TimeoutExpired) as failure:
-                failed.append(str(failure))
+                tries.append((chunk, failure))
+        return reference, expected, tries
+
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE if program.card else 1) as pool:
+        models = list(pool.map(of_model, program.models))
+    for reference, expected, tries in models:
+        count += bool(tries)
+        for chunk, found in tries:
+            if isinstance(found, Exception):
+                failed.append(str(found))
                 continue
+            whole = chunk == chunks[-1]
             runs += 1
             if dtype == "f32":
                 for kind in KINDS:
@@ -268,6 +185,7 @@ def shared(program, quick):
     if not program.card:
         setups.append(("two cards, as late as allowed", "cuda:1,cuda:0", {"devices": 2, "late": True}))
     cpu, card = program.folder / "cpu", program.folder / "card"
+    setups = possible(program, setups)
     results = {where: [0, 0, 0.0, []] for where, _, _ in setups}
     for name in SAMPLED[:3] if quick else SAMPLED:
         model = FIXTURES / name
@@ -302,7 +220,7 @@ def causes(program, quick):
     cpu, card = program.folder / "causes-cpu", program.folder / "causes-card"
     setups = [("one card", "cuda:0", {})] + ([] if quick else [("two cards", "cuda:0,cuda:1", {"devices": 2})])
     names = [name for name in SAMPLED if "qwen35" not in name and "minimax" not in name][:2 if quick else None]
-    for where, device, settings in setups:
+    for where, device, settings in possible(program, setups):
         effects, measures, failed, rows = 0.0, 0.0, [], 0
         for name in names:
             model = FIXTURES / name
@@ -354,7 +272,7 @@ def real(program, quick):
         if not reference.exists():
             continue
         expected = tensors(reference / "reference.safetensors")
-        for where, device, settings in [("one card", "cuda:0", {})] + ([] if quick else [("two cards", "cuda:0,cuda:1", {"devices": 2})]):
+        for where, device, settings in possible(program, [("one card", "cuda:0", {})] + ([] if quick else [("two cards", "cuda:0,cuda:1", {"devices": 2})])):
             found = trace(program, model, reference / "tokens.json", device, "f32", 256, **settings)
             found = of_reference(found, expected)
             for kind, allowed in (("logits", LOGITS), ("mass", MASSES)):
@@ -548,6 +466,7 @@ def main():
     parser.add_argument("--models", help="the models of `parity`, by folders of tests/fixtures with commas between (default: all)")
     parser.add_argument("--card", action="store_true", help="real cards instead of the pretend device")
     parser.add_argument("--kernel", default="auto", choices=["auto", "products", "fused", "flash"], help="what computes attention in `parity`, `real` and `memory`")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="what has not run by then is a row that says so")
     parser.add_argument("--write", action="store_true", help="also write the table into rehearsal/results.md")
     args = parser.parse_args()
     chosen = {model[0]: model for model in models()}
@@ -557,26 +476,31 @@ def main():
             parser.error(f"--models: tests/fixtures has no {', '.join(unknown)}; it has {', '.join(chosen)}")
         chosen = {name: chosen[name] for name in args.models.split(",")}
     at = commit()
-    program = Program(args.card, args.kernel, list(chosen.values()))
+    program = Program(args.card, args.kernel, list(chosen.values()), args.limit)
     rows = []
     try:
         for check in CHECKS:
             if args.only not in check.__name__:
                 continue
             began = time.monotonic()
-            try:
-                found = list(check(program, args.quick))
-            except (Failure, subprocess.TimeoutExpired, KeyError, OSError) as failure:
-                found = [(check.__doc__.split("\n")[0], "", f"{type(failure).__name__}: {failure}", "", False)]
-            for row in found:
+            for row in told(check, program, args.quick):
                 print(" | ".join(map(str, row[:4])), "|", "yes" if row[4] else "NO", flush=True)
+                rows.append(row)
             print(f"  ({check.__name__}: {time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
-            rows += found
     finally:
         shutil.rmtree(program.folder, ignore_errors=True)
     if args.write:
         write(rows, at)
     return 0 if all(row[4] for row in rows) else 1
+
+
+def told(check, program, quick):
+    """A check's rows as they come, and one that says why it ended early."""
+    try:
+        program.left()
+        yield from check(program, quick)
+    except (Failure, subprocess.TimeoutExpired, KeyError, OSError) as failure:
+        yield check.__doc__.split("\n")[0], "", f"{type(failure).__name__}: {failure}", "", False
 
 
 def commit():

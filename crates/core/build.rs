@@ -1,49 +1,88 @@
-//! With the feature `cuda`, compiles the crate's CUDA kernels to PTX, which `include_str!` takes from `OUT_DIR`. Without it, nothing.
+//! With the feature `cuda`, compiles the crate's CUDA kernels to images that `include_bytes!` takes from `OUT_DIR`. Without it, nothing.
+//!
+//! An image is PTX, which the driver compiles for its card at the first start. `PALIMPSEST_CUBINS=80,86,89,90` adds machine code for these
+//! compute capabilities; the driver takes what fits its card (the same major version and no higher minor one), else the PTX.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::{env, io};
+use std::{env, fs, io};
 
 /// Each source, and the oldest compute capability that it is for: 7.5 is Turing; 8.0 is Ampere, with bf16 products and copies in the
 /// background. The driver compiles PTX for its card, which may be any newer one.
-const KERNELS: [(&str, &str); 4] = [
-    ("src/fused/cuda/fused.cu", "compute_75"),
-    ("src/attention/backends/cuda/rows.cu", "compute_75"),
-    ("src/attention/backends/cuda/attention.cu", "compute_80"),
-    ("src/attention/backends/cuda/masses.cu", "compute_80"),
+const KERNELS: [(&str, u32); 4] = [
+    ("src/fused/cuda/fused.cu", 75),
+    ("src/attention/backends/cuda/rows.cu", 75),
+    ("src/attention/backends/cuda/attention.cu", 80),
+    ("src/attention/backends/cuda/masses.cu", 80),
 ];
+const CUBINS: &str = "PALIMPSEST_CUBINS";
 
 fn main() -> ExitCode {
     println!("cargo::rerun-if-changed=build.rs");
+    // Set for all crates by scripts/cuda.toml.
+    println!("cargo::rustc-check-cfg=cfg(feature, values(\"dynamic-loading\"))");
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
         return ExitCode::SUCCESS;
     }
-    for variable in ["NVCC", "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN"] {
+    for variable in ["NVCC", "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN", CUBINS] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     println!("cargo::rerun-if-changed=src/attention/backends/cuda/tensor_cores.cuh");
-    for (source, oldest) in KERNELS {
-        println!("cargo::rerun-if-changed={source}");
-        if let Err(why) = compile(Path::new(source), oldest) {
+    let built = cubins().and_then(|cubins| {
+        KERNELS.iter().try_for_each(|&(source, oldest)| {
+            println!("cargo::rerun-if-changed={source}");
+            image(Path::new(source), oldest, &cubins)
+        })
+    });
+    match built {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
             println!("cargo::error={why}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
     }
-    ExitCode::SUCCESS
 }
 
-/// Compiles a source to a file of its name in `OUT_DIR`.
-fn compile(source: &Path, oldest: &str) -> Result<(), String> {
+/// The compute capabilities that machine code is asked for, such as 86 for 8.6.
+fn cubins() -> Result<Vec<u32>, String> {
+    let list = env::var(CUBINS).unwrap_or_default();
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            let number = name.parse::<u32>().ok().filter(|n| (75..1000).contains(n));
+            number.ok_or_else(|| {
+                format!(
+                    "{CUBINS}={list}: `{name}` is no compute capability; give numbers such as 80,86,89,90"
+                )
+            })
+        })
+        .collect()
+}
+
+/// Compiles a source to PTX and to an image, files of its name in `OUT_DIR`.
+fn image(source: &Path, oldest: u32, cubins: &[u32]) -> Result<(), String> {
     let out = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set; run this by cargo")?;
-    let name = source.with_extension("ptx");
-    let to = Path::new(&out).join(name.file_name().unwrap_or(name.as_os_str()));
+    let to = Path::new(&out).join(source.file_name().unwrap_or(source.as_os_str()));
+    let (ptx, image) = (to.with_extension("ptx"), to.with_extension("image"));
+    compile(source, &["--ptx".to_owned(), format!("-arch=compute_{oldest}")], &ptx)?;
+    let cubins: Vec<&u32> = cubins.iter().filter(|&&one| one >= oldest).collect();
+    if cubins.is_empty() {
+        // The driver reads PTX up to a NUL.
+        let mut text = fs::read(&ptx).map_err(|why| format!("{} cannot be read: {why}", ptx.display()))?;
+        text.push(0);
+        return fs::write(&image, text)
+            .map_err(|why| format!("{} cannot be written: {why}", image.display()));
+    }
+    let codes = [format!("compute_{oldest}")].into_iter().chain(cubins.iter().map(|one| format!("sm_{one}")));
+    let codes = codes.map(|code| format!("-gencode=arch=compute_{oldest},code={code}"));
+    compile(source, &["--fatbin".to_owned()].into_iter().chain(codes).collect::<Vec<_>>(), &image)
+}
+
+fn compile(source: &Path, options: &[String], to: &Path) -> Result<(), String> {
     let nvcc = nvcc();
     // Its messages go to standard error, which cargo shows when a build script fails.
-    let done = Command::new(&nvcc)
-        .args(["--ptx", "-O3", "-std=c++17", "-arch", oldest, "-o"])
-        .arg(to)
-        .arg(source)
-        .status();
+    let done =
+        Command::new(&nvcc).args(options).args(["-O3", "-std=c++17", "-o"]).arg(to).arg(source).status();
     match done {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!(

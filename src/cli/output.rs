@@ -5,10 +5,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::progress::note;
 use crate::runs::runner::Summary;
+use crate::selftest::card_peaks;
+use crate::selftest::trial::Peak;
+use palimpsest_core::engine::memory_plan::gigabytes;
 use palimpsest_core::timing::Recorder;
 use palimpsest_data::ground::folder;
 
@@ -69,7 +72,13 @@ pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
     let report = stats.report();
     let mut json = report.json();
     json.insert("peak_resident_bytes".to_owned(), json!(palimpsest_core::engine::peak_resident_bytes()));
-    note(report.table());
+    let (mut table, mut peaks) = (report.table(), Map::new());
+    for Peak { device, bytes, how } in card_peaks(&stats.devices()) {
+        table += &format!("\npeak of {device}: {}, loading included, {}", gigabytes(bytes), how.in_words());
+        peaks.insert(device, json!(bytes));
+    }
+    json.insert("peak_device_bytes".to_owned(), peaks.into());
+    note(table);
     save(path, format!("{:#}\n", serde_json::Value::from(json)))
 }
 

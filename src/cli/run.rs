@@ -34,7 +34,8 @@ pub struct Args {
     #[arg(long, required_unless_present = "estimate", help_heading = "Output")]
     out: Option<PathBuf>,
     /// Also write the times of this process to a JSON file, and print them as a table: loading, tokenising, projections, attention, its
-    /// observer and the rest of the model in prefill and in decode, sampling and files; with tokens, tokens per second and peak memory
+    /// observer and the rest of the model in prefill and in decode, sampling and files; with tokens, tokens per second and peak memory,
+    /// also of cards
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) stats: Option<PathBuf>,
     #[command(flatten)]

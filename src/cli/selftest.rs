@@ -1,12 +1,13 @@
 //! `palimpsest selftest`: numerical checks of this build on a device.
 
-use std::path::PathBuf;
-
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+
+use anyhow::Context;
 
 use super::interrupt;
 use crate::models::DeviceArgs;
-use crate::selftest;
+use crate::selftest::{self, Report};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +32,8 @@ pub struct Args {
     /// Reduced widths and prompts of 256 tokens: seconds instead of minutes, without useful speeds
     #[arg(long)]
     quick: bool,
-    /// Also write everything to a JSON file, to send in
+    /// Also write everything to a JSON file, to send in; until the end what is known so far is in FILE.partial, which a crash or
+    /// a time limit leaves
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -42,7 +44,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let devices = args.on.open()?;
     let stop = interrupt::flag("stopping after the step under way")?;
     let going = || !stop.load(Ordering::Relaxed);
-    let report = match selftest::run(&devices, args.on.attention_kernel, args.quick, &going) {
+    let partial = args.json.as_ref().map(|path| with_ending(path, ".partial"));
+    let mut save = |report: &Report| match &partial {
+        Some(path) => super::save(path, format!("{:#}\n", report.json())),
+        None => Ok(()),
+    };
+    let report = match selftest::run(&devices, args.on.attention_kernel, args.quick, &mut save, &going) {
         Err(error) if selftest::is_interrupted(&error) => interrupt::end("stopped"),
         other => other?,
     };
@@ -50,6 +57,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match &args.json {
         Some(path) => {
             super::save(path, format!("{:#}\n", report.json()))?;
+            if let Some(partial) = &partial {
+                std::fs::remove_file(partial).with_context(|| partial.display().to_string())?;
+            }
             super::say(format_args!("{}: everything, to send in", path.display()))?;
         }
         None => super::say("--json FILE writes everything to a file, to send in.")?,
@@ -58,4 +68,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }

@@ -116,8 +116,8 @@ pub struct Args {
     #[arg(long)]
     compare: bool,
     /// Also write a JSON file that says where the time went, and print it as a table: tokens, seconds and tokens per second
-    /// of prefill and decode, observer seconds, peak memory, and the seconds of each part (loading, linear maps, attention,
-    /// its observer, all else of the model, sampling, files), which with `unaccounted` add up to `wall`
+    /// of prefill and decode, observer seconds, peak memory of the process and of cards, and the seconds of each part (loading,
+    /// linear maps, attention, its observer, all else of the model, sampling, files), which with `unaccounted` add up to `wall`
     #[arg(long, value_name = "FILE")]
     pub(super) stats: Option<PathBuf>,
     /// Allow more tokens than the model's context length

@@ -22,6 +22,10 @@ fn a_quick_selftest_of_the_cpu_is_sound_and_its_json_holds_everything() {
 
     let json: Json = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!((&json["selftest"], &json["quick"]), (&Json::from(1), &Json::from(true)));
+    assert_eq!(json["finished"], true);
+    assert!(!partial(&file).exists(), "a test that ended leaves nothing beside its file");
+    assert!(["product", "copy"].iter().all(|rate| json["ceilings"][rate].as_f64().unwrap() > 0.0), "{json}");
+    assert!(done.out.contains("OF PRODUCT") && done.out.contains("OF COPY"), "{}", done.out);
     assert_eq!(json["verdict"]["sound"], true);
     assert_eq!(json["host"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(json["devices"][0]["device"], "cpu");
@@ -82,6 +86,16 @@ fn a_selftest_stopped_by_ctrl_c_says_so_and_writes_no_file() {
     assert_eq!(stopped.code, Some(130), "{}", said());
     assert!(said().contains("stopped") && stopped.out.is_empty(), "{}", said());
     assert!(!file.exists());
+    // What was done before is there, and says that it is not all.
+    let json: Json = serde_json::from_slice(&std::fs::read(partial(&file)).unwrap()).unwrap();
+    assert_eq!((&json["finished"], &json["verdict"]), (&Json::from(false), &Json::Null));
+    let dtypes: Vec<&Json> = json["parity"].as_array().unwrap().iter().map(|row| &row["dtype"]).collect();
+    assert_eq!(dtypes[..3], ["f32", "bf16", "f16"]);
+    assert!(dtypes.len().is_multiple_of(3), "whole models: {json}");
+}
+
+fn partial(file: &std::path::Path) -> std::path::PathBuf {
+    file.with_extension("json.partial")
 }
 
 #[test]

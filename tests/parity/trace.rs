@@ -95,6 +95,7 @@ fn the_file_has_the_names_shapes_metadata_and_numbers_of_the_reference() {
             assert!(stats[field].as_f64().is_some_and(|x| x > 0.0), "{field}: {stats}");
         }
         assert_eq!(stats["peak_resident_bytes"].as_u64().is_some(), cfg!(target_os = "linux"), "{stats}");
+        assert_eq!(stats["peak_device_bytes"], serde_json::json!({}), "the CPU is no card: {stats}");
     }
 }
 

@@ -96,6 +96,11 @@ impl Recorder {
         self.state().devices = devices.iter().filter(|device| !device.is_cpu()).cloned().collect();
     }
 
+    /// The devices of [`Recorder::wait_for`].
+    pub fn devices(&self) -> Vec<Device> {
+        self.state().devices.clone()
+    }
+
     /// Counts so far. Open parts count up to their last border.
     pub fn report(&self) -> Report {
         Report { wall: self.start.elapsed(), sums: self.state().sums }

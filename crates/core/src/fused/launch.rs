@@ -1,15 +1,38 @@
-//! Launches PTX kernels (feature `cuda`).
+//! Launches this crate's kernels (feature `cuda`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use candle_core::cuda_backend::cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
-use candle_core::cuda_backend::{CudaDType, WrapErr};
+use candle_core::cuda_backend::cudarc::driver::{
+    CudaFunction, CudaModule, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg,
+};
+use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
+use candle_core::cuda_backend::{CudaDType, DeviceId, WrapErr};
 use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor, WithDType};
 
 pub(crate) struct Module {
-    /// Candle's module key.
     pub name: &'static str,
-    pub ptx: &'static str,
+    /// PTX that ends with a NUL, or PTX and machine code for some cards, of which the driver chooses (`build.rs`).
+    pub image: &'static [u8],
 }
+
+impl Module {
+    /// A kernel of the module. Candle's loader takes text alone; modules are kept as long as it keeps its own.
+    fn function(&self, device: &CudaDevice, name: &str) -> Result<CudaFunction> {
+        static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stream, key) = (device.cuda_stream(), (device.id(), self.name));
+        if !loaded.contains_key(&key) {
+            let image = Ptx::from_binary(self.image.to_vec());
+            loaded.insert(key, stream.context().load_module(image).w()?);
+        }
+        loaded[&key].load_function(name).w()
+    }
+}
+
+/// Modules by device and name.
+type Loaded = HashMap<(DeviceId, &'static str), Arc<CudaModule>>;
 
 /// A kernel's pointer argument. The tensor must live until the launch; memory freed later is not reused before the kernel ends, since a
 /// device has one stream.
@@ -109,13 +132,14 @@ pub(crate) unsafe fn launch(
     let [Ok(x), Ok(y), Ok(z)] = grid.blocks.map(u32::try_from) else {
         candle_core::bail!("{name}: {:?} blocks are more than a card counts", grid.blocks)
     };
-    let function = device.get_or_load_custom_func(name, module.name, module.ptx)?;
+    let function = module.function(device, name)?;
     // Larger sizes need an explicit attribute.
     if grid.shared > 48 << 10 {
         let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         function.set_attribute(attribute, grid.shared as i32).w()?;
     }
-    let mut call = function.builder();
+    let stream = device.cuda_stream();
+    let mut call = stream.launch_builder(&function);
     for argument in arguments {
         match argument {
             Argument::Pointer(Pointer(address)) => call.arg(address),

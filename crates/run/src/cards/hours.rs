@@ -1,19 +1,24 @@
 //! Estimated seconds of a run on a named card: the counts of [`super::work`] by published rates, for `model plan --card` and
-//! `run --estimate --card`. Assumes [`REACHED`] and [`LAUNCH`]; omits norms, activations, gates, tokenising, files and model loading.
+//! `run --estimate --card`. Assumes [`REACHED`], [`LAUNCH`], [`GAP`] and [`ROW`]; omits tokenising, files and model loading.
 
 use std::fmt::Write as _;
 
 use serde_json::json;
 
 use super::work::{Kernel, LayerWork, Recording, Work, token_head};
-use super::{NamedCard, Peaks, REACHED};
+use super::{MEASURED, NAMED, NamedCard, Peaks, REACHED};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest};
 use palimpsest_core::model::{DecoderSpec, ModelDescription};
 
-/// Seconds of an exposed kernel launch.
+/// Seconds of an exposed kernel launch, which bound a model that is read faster than its kernels start. Assumed.
 pub const LAUNCH: f64 = 5e-6;
+/// Seconds between two kernels of a decode step, as on the card of [`MEASURED`].
+pub const GAP: f64 = 1.6e-6;
+/// Seconds of the host per recorded row and head, as there. It then looked for a row's spans in every head, which it does once now: an
+/// upper bound.
+pub const ROW: f64 = 1.2e-7;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseShape {
@@ -74,15 +79,17 @@ impl Forecast<'_> {
 
     /// Seconds of recording rows that attend to `tokens`.
     pub fn recording(&self, tokens: usize, recording: Recording) -> f64 {
+        let heads: usize = self.spec.layers.iter().filter_map(|layer| Some(layer.attention()?.heads)).sum();
         self.seconds(self.work(|layer| layer.recorded(tokens, recording, self.kernel)))
+            + (recording.rows * heads) as f64 * ROW
     }
 
-    /// Seconds of a decode step of `answers`, each with `own` tokens after `shared` ones: memory reads or kernel launches, whichever takes
-    /// longer.
+    /// Seconds of a decode step of `answers`, each with `own` tokens after `shared` ones: memory reads and the gaps between kernels, or
+    /// kernel launches, whichever takes longer.
     pub fn step(&self, shared: usize, own: usize, answers: usize) -> f64 {
         let launches: f64 = LayerWork::all(self.spec, self.size).map(|layer| layer.launches()).sum();
         let read = self.work(|layer| layer.step(shared, own, answers, self.kernel));
-        self.seconds(read + token_head(self.spec, self.size)).max(launches * LAUNCH)
+        (self.seconds(read + token_head(self.spec, self.size)) + launches * GAP).max(launches * LAUNCH)
     }
 
     pub fn case(&self, case: &CaseShape) -> Expected {
@@ -163,7 +170,7 @@ impl Hours {
             _ => format!("{cards} x {}, which take turns", card.title),
         };
         let mut text = format!(
-            "An estimate from published rates; nothing was measured.\n\
+            "An estimate; nothing was measured here.\n\
              {asked}: {} on {on}\n  prefill {}, recording attention {}, decoding {} at most\n",
             duration(all.total()),
             duration(all.prefill),
@@ -183,21 +190,30 @@ impl Hours {
     }
 
     fn assumed(&self) -> String {
-        let (peaks, percent) = (self.card.peaks, |part: f64| (part * 100.0).round());
+        let peaks = self.card.peaks;
+        let percent = |part: f64| (part * 1000.0).round() / 10.0;
         let tera = |rate: f64| (rate / 1e11).round() / 10.0;
         let products = match self.half {
-            true => format!("{}% of {} TFLOP/s", percent(REACHED.half), tera(peaks.half)),
-            false => format!("{}% of {} TFLOP/s in f32", percent(REACHED.f32), tera(peaks.f32)),
+            true => format!(
+                "of {} TFLOP/s: {}% for linear maps, {}% for attention, {}% for recorded rows",
+                tera(peaks.half),
+                percent(REACHED.linear),
+                percent(REACHED.attention),
+                percent(REACHED.rows),
+            ),
+            false => format!("{}% of {} TFLOP/s in f32 for products", percent(REACHED.f32), tera(peaks.f32)),
         };
+        let [card, day, _] = MEASURED;
+        let there = NAMED.iter().find(|named| named.name == card).map_or(card, |named| named.title);
+        let here = if self.card.name == card { "" } else { "; assumed of this card, which was not measured" };
         format!(
-            "  assumed: {products} for products, {}% of {} TFLOP/s (f32) for recorded attention,\n  {}% of {} GB/s for decoding, {} us a \
-             kernel launch; rates by the {}.\n  An H100 took 1.4 to 1.7 times as long to prefill, 1.3 to 1.4 to decode, 1.7 (131K tokens) to \
-             6.7 (8K) to record, 12 to record delta-net layers: `palimpsest selftest` on the card measures.\n",
-            percent(REACHED.f32),
-            tera(peaks.f32),
-            percent(REACHED.bandwidth),
+            "  assumed {products};\n  of {} GB/s: {}% for decoding; {} operations of experts, {} of delta rules a byte of it;\n  {:.1} us between \
+             kernels; rates by the {}.\n  As measured on one {there} on {day}{here}.\n  `palimpsest selftest` on the card measures.\n",
             (peaks.bandwidth / 1e9).round(),
-            LAUNCH * 1e6,
+            percent(REACHED.bandwidth),
+            REACHED.experts,
+            REACHED.rule,
+            GAP * 1e6,
             self.card.source,
         )
     }

@@ -31,8 +31,18 @@ pub enum Kernel {
 pub struct Work {
     /// Product operations in the model's dtype.
     pub products: f64,
+    /// Parts of `products`, by the kernels that compute them: linear maps of experts; attention in one kernel; recorded rows.
+    #[serde(skip)]
+    pub experts: f64,
+    #[serde(skip)]
+    pub attention: f64,
+    #[serde(skip)]
+    pub rows: f64,
     /// Product operations that are always f32.
     pub products_f32: f64,
+    /// The delta rule's part of `products_f32`.
+    #[serde(skip)]
+    pub rule: f64,
     pub bytes: f64,
 }
 
@@ -48,7 +58,11 @@ impl Add for Work {
     fn add(self, other: Work) -> Work {
         Work {
             products: self.products + other.products,
+            experts: self.experts + other.experts,
+            attention: self.attention + other.attention,
+            rows: self.rows + other.rows,
             products_f32: self.products_f32 + other.products_f32,
+            rule: self.rule + other.rule,
             bytes: self.bytes + other.bytes,
         }
     }
@@ -103,27 +117,34 @@ impl<'a> LayerWork<'a> {
 
     pub fn prefill(&self, tokens: usize, kernel: Kernel) -> Work {
         let linear = 2.0 * self.weights(1) * tokens as f64;
+        let experts = match &self.layer.feed_forward {
+            FeedForwardSpec::Dense(_) => 0.0,
+            FeedForwardSpec::Experts(e) => {
+                2.0 * (e.per_token * tokens) as f64 * e.expert.parameters(self.hidden) as f64
+            }
+        };
         match &self.layer.mixer {
             MixerSpec::Attention(a) => {
                 let pairs = pairs(tokens, a.window, kernel);
-                let products = linear + 4.0 * (a.head_dim * a.heads) as f64 * pairs;
-                let bytes = match kernel {
+                let of_pairs = 4.0 * (a.head_dim * a.heads) as f64 * pairs;
+                let (attention, bytes) = match kernel {
                     // Scores, and one read of the cache per block of rows.
-                    Kernel::Blocks => {
+                    Kernel::Blocks => (
+                        0.0,
                         self.score_bytes() * a.heads as f64 * pairs
-                            + self.cached(a) * pairs / BLOCK_ROWS as f64
-                    }
-                    Kernel::Fused => 0.0,
+                            + self.cached(a) * pairs / BLOCK_ROWS as f64,
+                    ),
+                    Kernel::Fused => (of_pairs, 0.0),
                 };
-                Work { products, products_f32: 0.0, bytes }
+                Work { products: linear + of_pairs, experts, attention, bytes, ..Work::default() }
             }
             MixerSpec::DeltaNet(d) => {
                 let (dk, dv, c) = (d.key_dim as f64, d.value_dim as f64, RULE_BLOCK);
                 let group = (d.value_heads / d.key_heads.max(1)) as f64;
                 let head =
                     6.0 * dk * dv + 2.0 * c * (dk + 2.0 * dv) + 4.0 * c * dk / group + 2.0 * c * c + INVERSE;
-                let products_f32 = d.value_heads as f64 * head * tokens as f64;
-                Work { products: linear, products_f32, bytes: 0.0 }
+                let rule = d.value_heads as f64 * head * tokens as f64;
+                Work { products: linear, experts, products_f32: rule, rule, ..Work::default() }
             }
         }
     }
@@ -139,7 +160,8 @@ impl<'a> LayerWork<'a> {
                     Kernel::Blocks => (a.head_dim + spans, SCORE_BYTES_F32),
                     // On tensor cores, in two passes: row sums, then mass per key.
                     Kernel::Fused if self.size < 4.0 => {
-                        return Work { products: 4.0 * a.head_dim as f64 * scores, ..Work::default() };
+                        let rows = 4.0 * a.head_dim as f64 * scores;
+                        return Work { products: rows, rows, ..Work::default() };
                     }
                     Kernel::Fused => (a.head_dim, 0.0),
                 };
@@ -148,7 +170,8 @@ impl<'a> LayerWork<'a> {
             }
             MixerSpec::DeltaNet(d) => {
                 let pair = d.value_heads as f64 * 2.0 * (2.0 * d.key_dim as f64 + RULE_BLOCK);
-                Work { products_f32: pair * (rows * tokens) as f64, ..Work::default() }
+                let rule = pair * (rows * tokens) as f64;
+                Work { products_f32: rule, rule, ..Work::default() }
             }
         }
     }

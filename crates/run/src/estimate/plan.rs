@@ -31,9 +31,9 @@ Examples:
 /// OBSERVER is the scratch memory of recording attention. `run` and `trace` refuse to start by the same numbers.
 ///
 /// --card plans for a card that need not be here: its memory, and by its published rates the hours of --cases histories of the context's
-/// length, on one card and in parts (`run --shard`). The hours are an estimate; nothing is measured. Assumed are half of the card's bf16
-/// rate for products, 30% of its f32 rate for recorded attention, 75% of its bandwidth for decoding, and 5 us per kernel launch.
-/// `run --estimate --card` does the same for a data set's own lengths.
+/// length, on one card and in parts (`run --shard`). The hours are an estimate; nothing is measured. Assumed are the shares of these rates
+/// that this program reached on one H100, whatever the card; they are printed. `run --estimate --card` does the same for a data set's own
+/// lengths.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PlanArgs {

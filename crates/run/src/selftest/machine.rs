@@ -130,6 +130,11 @@ impl DeviceFacts {
         DeviceFacts { device: DeviceName::of(device).to_string(), ..told }
     }
 
+    /// Whether its card is the pretend one of `rehearsal/`, whose times say nothing.
+    pub fn pretends(&self) -> bool {
+        self.card.as_deref().is_some_and(|card| card.contains("no GPU"))
+    }
+
     pub fn text(&self) -> String {
         let DeviceFacts { device, card: Some(card), .. } = self else {
             return match self.device.as_str() {
@@ -218,6 +223,16 @@ impl Gauge {
         };
         self.0.iter().filter_map(peak).collect()
     }
+}
+
+/// Peak bytes of cards with a pool since their mark was last reset, by default since the process started.
+pub fn card_peaks(devices: &[Device]) -> Vec<Peak> {
+    let peak = |card: &Device| {
+        card.synchronize().ok()?;
+        let bytes = driver::most_used(card)?;
+        Some(Peak { device: DeviceName::of(card).to_string(), bytes, how: How::Pool })
+    };
+    devices.iter().filter_map(peak).collect()
 }
 
 /// Resets the high-water mark and returns it; first synchronises, so that pending frees count.

@@ -1,8 +1,9 @@
 //! The self-test: device parity with the CPU, a smoke test of layers, memory against the plan, and timings of attention kernels.
 //!
 //! Needs no network or files: `shapes` makes random models from released configs. `parity` compares small models with the CPU under the
-//! [`rule`] of the parity tests, and runs single layers at released widths (`trial`) with every kernel; `machine` measures memory; `report`
-//! prints. Agreement with transformers is tested in `tests/parity`. Called by `palimpsest selftest` and `palimpsest model try`.
+//! [`rule`] of the parity tests, and runs single layers at released widths (`trial`) with every kernel; `machine` measures memory,
+//! `ceilings` the rates that kernels are held against; `report` prints. Agreement with transformers is tested in `tests/parity`. Called by
+//! `palimpsest selftest` and `palimpsest model try`.
 
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use crate::progress::Steps;
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
 
+mod ceilings;
 mod machine;
 mod parity;
 mod report;
@@ -20,9 +22,11 @@ pub mod rule;
 mod shapes;
 pub mod trial;
 
+use ceilings::Ceilings;
+pub use machine::card_peaks;
 use machine::{DeviceFacts, Host};
-use parity::Parity;
-use report::Report;
+use parity::{Exact, Parity};
+pub use report::Report;
 use trial::Setting;
 pub use trial::is_interrupted;
 
@@ -35,12 +39,13 @@ fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
     }
 }
 
-/// Parity splits layers over all devices; single layers run on the first. `kernel` is the attention kernel on CUDA. When `going` returns
-/// false, returns an error that [`is_interrupted`].
+/// Parity splits layers over all devices; single layers run on the first. `kernel` is the attention kernel on CUDA. `done` gets the
+/// unfinished report after every part. When `going` returns false, returns an error that [`is_interrupted`].
 pub fn run(
     devices: &[Device],
     kernel: AttentionKernel,
     quick: bool,
+    done: &mut dyn FnMut(&Report) -> anyhow::Result<()>,
     going: &dyn Fn() -> bool,
 ) -> anyhow::Result<Report> {
     let start = Instant::now();
@@ -52,36 +57,42 @@ pub fn run(
     let mut steps = Steps::new("selftest", small.len() + single.len(), true);
     let status = steps.status();
 
-    let mut parity = Vec::new();
+    let mut report = Report {
+        selftest: 1,
+        finished: false,
+        host: Host::here(),
+        ceilings: facts.first().and_then(|facts| Ceilings::of(first, facts, dtype)),
+        devices: facts,
+        quick,
+        seconds: 0.0,
+        parity: Vec::new(),
+        layers: Vec::new(),
+        peak_resident: None,
+    };
     for shape in &small {
         status.begin(shape.name, "comparing with the CPU");
-        let mut wrong = Vec::new();
+        let (mut wrong, mut exact) = (Vec::new(), Exact::default());
         for dtype in [DType::F32, DType::BF16, DType::F16] {
-            let found = Parity::of(shape, dtype, (devices, kernel), going)?;
+            let found = Parity::of(shape, dtype, &mut exact, (devices, kernel), going)?;
             if !found.sound {
                 wrong.push(found.dtype);
             }
-            parity.push(found);
+            report.parity.push(found);
         }
+        report.seconds = start.elapsed().as_secs_f64();
+        done(&report)?;
         let wrong = (!wrong.is_empty()).then(|| format!("not as it must be in {}", wrong.join(", ")));
         steps.step(shape.name, wrong.as_deref());
     }
-
-    let mut layers = Vec::new();
     for shape in &single {
         let found = long.try_layer(shape, &status, going)?;
         steps.step(&shape.title(), found.error.as_deref());
-        layers.push(found);
+        report.layers.push(found);
+        report.seconds = start.elapsed().as_secs_f64();
+        done(&report)?;
     }
     drop(steps);
-    Ok(Report {
-        selftest: 1,
-        host: Host::here(),
-        devices: facts,
-        quick,
-        seconds: start.elapsed().as_secs_f64(),
-        parity,
-        layers,
-        peak_resident: palimpsest_core::engine::peak_resident_bytes(),
-    })
+    report.peak_resident = palimpsest_core::engine::peak_resident_bytes();
+    report.finished = true;
+    Ok(report)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::ceilings::Ceilings;
 use super::machine::{DeviceFacts, Host, How};
 use super::parity::{LayerResult, MASSES_OFF, Parity};
 use super::rule::Compared;
@@ -16,8 +17,12 @@ use palimpsest_data::ground::table::columns;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     pub selftest: u32,
+    /// False while parts are to come.
+    pub finished: bool,
     pub host: Host,
     pub devices: Vec<DeviceFacts>,
+    /// Of the first device.
+    pub ceilings: Option<Ceilings>,
     pub quick: bool,
     pub seconds: f64,
     pub parity: Vec<Parity>,
@@ -40,9 +45,10 @@ impl Report {
         self.devices.iter().map(|facts| facts.device.as_str()).collect::<Vec<_>>().join(",")
     }
 
+    /// Without a verdict while unfinished.
     pub fn json(&self) -> Value {
         let mut json = json!(self);
-        json["verdict"] = json!(self.verdict());
+        json["verdict"] = json!(self.finished.then(|| self.verdict()));
         json
     }
 
@@ -113,11 +119,11 @@ impl Report {
         }
         if self.layers.iter().any(|layer| layer.trials.len() > 1) {
             text += "Of a layer's kernels of attention the first is the one that --attention-kernel takes.\n";
-            let card = self.devices.first().and_then(|facts| facts.card.as_deref());
-            if self.quick || card.is_some_and(|card| card.contains("no GPU")) {
+            if self.quick || self.devices.first().is_some_and(DeviceFacts::pretends) {
                 text += "These times show only that the kernels run, not that one is faster.\n";
             }
         }
+        text += &self.rates_text();
         let mut trials = self.layers.iter().flat_map(|layer| &layer.trials);
         match (trials.find_map(|trial| bytes(trial).1), self.peak_resident) {
             (Some((_, how)), _) => text += &format!("Memory taken of the device: {}.\n", how.in_words()),
@@ -127,6 +133,42 @@ impl Report {
             (None, None) => {}
         }
         text
+    }
+
+    /// Operations and bytes per second by kernel, and their shares of what the device reaches.
+    fn rates_text(&self) -> String {
+        let Some(Ceilings { dtype, product, copy }) = self.ceilings else { return String::new() };
+        let header =
+            ["LAYER", "KERNEL", "PREFILL", "OF PRODUCT", "RECORDING", "OF PRODUCT", "A TOKEN", "OF COPY"];
+        let mut rows = vec![header.map(str::to_owned)];
+        for (layer, trial) in
+            self.layers.iter().flat_map(|layer| layer.trials.iter().map(move |t| (layer, t)))
+        {
+            let tera = |work: f64, seconds: f64| {
+                let rate = work / seconds;
+                [format!("{:.2} TFLOP/s", rate / 1e12), format!("{:.0}%", 100.0 * rate / product)]
+            };
+            let [prefill, of_product] = tera(trial.prefill.operations(), trial.prefill_seconds);
+            let [recording, its_share] = tera(trial.recording.operations(), trial.recording_seconds);
+            let read = trial.token.bytes / trial.token_seconds;
+            rows.push([
+                format!("{}, {}", layer.name, layer.of),
+                trial.kernel.map_or_else(String::new, |kernel| kernel.to_string()),
+                prefill,
+                of_product,
+                recording,
+                its_share,
+                format!("{:.0} GB/s", read / 1e9),
+                format!("{:.0}%", 100.0 * read / copy),
+            ]);
+        }
+        format!(
+            "\nOperations and bytes that were counted, by those seconds, and their shares of what the device reaches: {:.1} TFLOP/s in a\nlarge \
+             product in {dtype}, {:.0} GB/s in a copy, read and written.\n\n{}",
+            product / 1e12,
+            copy / 1e9,
+            columns(&rows)
+        )
     }
 
     pub fn verdict(&self) -> Verdict {
@@ -293,7 +335,9 @@ mod tests {
         };
         Report {
             selftest: 1,
+            finished: true,
             host: Host::here(),
+            ceilings: None,
             devices: vec![facts],
             quick: false,
             seconds: 60.0,

@@ -1,4 +1,4 @@
-//! Fused operations by custom kernels and cuBLAS (feature `cuda`). `build.rs` compiles `fused.cu` to PTX.
+//! Fused operations by custom kernels and cuBLAS (feature `cuda`). `build.rs` compiles `fused.cu`.
 
 use candle_core::cuda_backend::CudaDType;
 use candle_core::cuda_backend::cudarc::driver::DeviceRepr;
@@ -12,7 +12,7 @@ use super::online_softmax::OnlineSoftmax;
 pub(super) mod cublas;
 
 const MODULE: Module =
-    Module { name: "palimpsest", ptx: include_str!(concat!(env!("OUT_DIR"), "/fused.ptx")) };
+    Module { name: "palimpsest", image: include_bytes!(concat!(env!("OUT_DIR"), "/fused.image")) };
 const NOTHING: Pointer = Pointer::NOTHING;
 
 /// Maximum threads per block, supported by every GPU; `fused.cu` relies on it.

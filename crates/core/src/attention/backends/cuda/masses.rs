@@ -10,7 +10,7 @@ use crate::fused::launch::{self, Argument, Grid, Module, Pointer, suffix};
 use crate::transfer;
 
 const MODULE: Module =
-    Module { name: "palimpsest-masses", ptx: include_str!(concat!(env!("OUT_DIR"), "/masses.ptx")) };
+    Module { name: "palimpsest-masses", image: include_bytes!(concat!(env!("OUT_DIR"), "/masses.image")) };
 const THREADS: u32 = 128;
 /// Keys per piece, for which each query's maximum and sum are stored: `PIECE` in `masses.cu`.
 const PIECE: usize = 1024;

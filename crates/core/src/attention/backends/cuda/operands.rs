@@ -6,8 +6,10 @@ use super::super::super::{Sinks, Site};
 use crate::fused::launch::Argument::{Float, Int, Long};
 use crate::fused::launch::{Argument, Module, Pointer, typed};
 
-pub const MODULE: Module =
-    Module { name: "palimpsest-attention", ptx: include_str!(concat!(env!("OUT_DIR"), "/attention.ptx")) };
+pub const MODULE: Module = Module {
+    name: "palimpsest-attention",
+    image: include_bytes!(concat!(env!("OUT_DIR"), "/attention.image")),
+};
 
 pub struct Operand {
     tensor: Tensor,

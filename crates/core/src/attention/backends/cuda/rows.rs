@@ -15,7 +15,7 @@ use crate::fused::launch::{self, Argument, Grid, Module, Pointer};
 use crate::transfer;
 
 const MODULE: Module =
-    Module { name: "palimpsest-rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
+    Module { name: "palimpsest-rows", image: include_bytes!(concat!(env!("OUT_DIR"), "/rows.image")) };
 const THREADS: u32 = 256;
 /// Maximum keys per piece.
 const PIECE: usize = 1024;
