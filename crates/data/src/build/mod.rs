@@ -5,14 +5,20 @@
 //! ```
 //!
 //! A spec names its stages in order. Each takes rows of a table of the spec, of a file, or of an earlier stage, and makes rows of them: by a
-//! maker of [`table::MAKERS`], or by asking a model (`palimpsest_run::build` asks). Which benchmark is built is known to its row of
+//! maker of [`table::makers`], or by asking a model (`palimpsest_run::build` asks). Which benchmark is built is known to its row of
 //! [`table::KINDS`] and to its makers only.
 
+pub mod checks;
 pub mod error;
+pub mod knowme;
+pub mod makers;
+pub mod memrewardbench;
 pub mod pool;
 pub mod row;
 pub mod setting;
 pub mod spec;
+pub mod stale;
+pub mod subtlememory;
 pub mod table;
 
 pub use error::{BuildError, RowError};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::BuildError;
-use super::table::{CHECKS, KINDS, MAKERS};
+use super::table::{self, KINDS};
 
 /// What `palimpsest build init KIND` writes and `palimpsest build KIND SPEC.toml` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub struct Stage {
     /// Fields that every row gets.
     #[serde(default)]
     pub set: Map<String, Value>,
-    /// A name of [`MAKERS`].
+    /// A name of [`table::makers`].
     pub make: Option<String>,
     /// Parameters of this stage's maker, over the spec's settings.
     #[serde(default)]
@@ -148,7 +148,7 @@ pub struct Steps {
 /// A check by name, with its parameters beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckCall {
-    /// A name of [`CHECKS`].
+    /// A name of [`table::checks`].
     pub check: String,
     #[serde(flatten)]
     pub with: Map<String, Value>,
@@ -204,7 +204,7 @@ impl Spec {
             if stage.rows.is_empty() {
                 return wrong(&format!("{place}: rows"), "there are none".to_owned(), one_of(&known));
             }
-            let makers: Vec<&str> = MAKERS.iter().map(|(name, _)| *name).collect();
+            let makers: Vec<&str> = table::makers(&self.kind).map(|(name, _)| name).collect();
             if let Some(make) = stage.make.as_deref().filter(|make| !makers.contains(make)) {
                 return wrong(&format!("{place}: make"), format!("{make:?} is no maker"), one_of(&makers));
             }
@@ -223,7 +223,7 @@ impl Spec {
             if stage.tries == 0 || stage.times == 0 {
                 return wrong(&place, "tries or times is 0".to_owned(), "write 1 or more".to_owned());
             }
-            let checks: Vec<&str> = CHECKS.iter().map(|(name, _)| *name).collect();
+            let checks: Vec<&str> = table::checks(&self.kind).map(|(name, _)| name).collect();
             for (nth, call) in stage.checks.iter().enumerate() {
                 if !checks.contains(&call.check.as_str()) {
                     let place = format!("{place}: checks[{nth}]");

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::error::{BuildError, RowError};
 use super::row::Row;
 use super::setting::Setting;
+use super::{knowme, memrewardbench, stale, subtlememory};
 
 /// Data of a benchmark that can be built.
 pub struct Kind {
@@ -14,6 +15,9 @@ pub struct Kind {
     pub name: &'static str,
     /// Specs by name; the first is the default.
     pub presets: &'static [(&'static str, &'static str)],
+    /// Of this kind alone; [`makers`](super::makers) and [`checks`](super::checks) have those of all kinds.
+    pub makers: &'static [(&'static str, Maker)],
+    pub checks: &'static [(&'static str, Check)],
     /// Writes rows of the last stage into a new folder, in the released format.
     pub write: fn(&Setting<'_>, &[Row], &Path) -> Result<Vec<Published>, BuildError>,
 }
@@ -47,8 +51,28 @@ pub type Made = Result<Row, (String, String)>;
 /// `None` if the row passes, else what was found. `with` holds the parameters; a wrong one is a fault.
 pub type Check = fn(&Setting<'_>, &Map<String, Value>, &Row) -> Result<Option<String>, RowError>;
 
-pub const KINDS: [Kind; 0] = [];
+pub const KINDS: [Kind; 4] = [stale::KIND, subtlememory::KIND, knowme::KIND, memrewardbench::KIND];
 
-pub const MAKERS: &[(&str, Maker)] = &[];
+/// A maker of the kind, or one that all kinds have.
+pub fn maker(kind: &str, name: &str) -> Option<Maker> {
+    named(makers(kind), name)
+}
 
-pub const CHECKS: &[(&str, Check)] = &[];
+/// A check of the kind, or one that all kinds have.
+pub fn check(kind: &str, name: &str) -> Option<Check> {
+    named(checks(kind), name)
+}
+
+pub fn makers(kind: &str) -> impl Iterator<Item = (&'static str, Maker)> {
+    let own = KINDS.into_iter().find(|known| known.name == kind).map_or(&[][..], |kind| kind.makers);
+    own.iter().chain(super::makers::MAKERS).copied()
+}
+
+pub fn checks(kind: &str) -> impl Iterator<Item = (&'static str, Check)> {
+    let own = KINDS.into_iter().find(|known| known.name == kind).map_or(&[][..], |kind| kind.checks);
+    own.iter().chain(super::checks::CHECKS).copied()
+}
+
+fn named<T>(mut all: impl Iterator<Item = (&'static str, T)>, name: &str) -> Option<T> {
+    all.find(|(known, _)| *known == name).map(|(_, found)| found)
+}

@@ -1,0 +1,5 @@
+//! Checks that all kinds have.
+
+use super::table::Check;
+
+pub const CHECKS: &[(&str, Check)] = &[];
