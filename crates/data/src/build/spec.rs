@@ -230,8 +230,8 @@ impl Spec {
                     return wrong(&place, format!("{:?} is no check", call.check), one_of(&checks));
                 }
             }
-            let asks = stage.judges.iter().map(|judge| &judge.ask).chain(&stage.ask);
-            for ask in asks.filter(|ask| ask.schema.is_some() && !ask.choices.is_empty()) {
+            let mut asks = stage.judges.iter().map(|judge| &judge.ask).chain(&stage.ask);
+            if let Some(ask) = asks.find(|ask| ask.schema.is_some() && !ask.choices.is_empty()) {
                 let found = format!("it has a schema and the choices {}", ask.choices.join(", "));
                 return wrong(&place, found, "write one of them".to_owned());
             }

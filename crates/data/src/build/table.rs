@@ -19,8 +19,11 @@ pub struct Kind {
     pub makers: &'static [(&'static str, Maker)],
     pub checks: &'static [(&'static str, Check)],
     /// Writes rows of the last stage into a new folder, in the released format.
-    pub write: fn(&Setting<'_>, &[Row], &Path) -> Result<Vec<Published>, BuildError>,
+    pub write: WriteData,
 }
+
+/// Writes data; see [`Kind::write`].
+pub type WriteData = fn(&Setting<'_>, &[Row], &Path) -> Result<Vec<Published>, BuildError>;
 
 /// A row of the data, for `provenance.jsonl`.
 #[derive(Debug, Clone, Default, PartialEq)]
