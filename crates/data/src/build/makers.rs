@@ -1,5 +1,6 @@
 //! Makers that all kinds have.
 
+use super::review;
 use super::table::Maker;
 
-pub const MAKERS: &[(&str, Maker)] = &[];
+pub const MAKERS: &[(&str, Maker)] = &[("review", Maker::All(review::review))];

@@ -14,6 +14,7 @@ pub mod knowme;
 pub mod makers;
 pub mod memrewardbench;
 pub mod pool;
+pub mod review;
 pub mod row;
 pub mod setting;
 pub mod spec;

@@ -49,6 +49,23 @@ impl Row {
             .map_err(|error| RowError::Fault(format!("row {}: the field `{path}`: {error}", self.id)))
     }
 
+    /// Replaces the text at a path. A fault if there is none.
+    pub fn set_text(&mut self, path: &str, text: &str) -> Result<(), RowError> {
+        self.text(path)?;
+        let mut names = path.split('.');
+        let first = names.next().and_then(|name| self.fields.get_mut(name));
+        let place = first.and_then(|first| {
+            names.try_fold(first, |value, name| match value {
+                Value::Array(list) => list.get_mut(name.parse::<usize>().ok()?),
+                other => other.get_mut(name),
+            })
+        });
+        if let Some(place) = place {
+            *place = text.into();
+        }
+        Ok(())
+    }
+
     fn lacks(&self, path: &str, what: &str) -> RowError {
         RowError::Fault(format!(
             "row {} has no field `{path}` that is {what}; an earlier stage makes it",

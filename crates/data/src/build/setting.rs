@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::error::RowError;
 use super::pool::Pool;
+use super::review::Review;
 use super::spec::Spec;
 use crate::case::draw::Draws;
 
@@ -21,6 +22,8 @@ pub struct Setting<'a> {
     pub pool: &'a Pool,
     pub count: &'a dyn CountTokens,
     pub embed: Embed<'a>,
+    /// Of the build's folder, in the order given.
+    pub reviews: &'a [Review],
 }
 
 impl Setting<'_> {
