@@ -137,6 +137,8 @@ pub struct Steps {
     /// A step that fails is left out, and does not reject the row.
     #[serde(default)]
     pub skip: bool,
+    /// The field of a list that has, for each element of `into`, the list of replies that its checks and judges refused.
+    pub failed: Option<String>,
     /// Fewest elements of the list; a row with fewer is rejected.
     #[serde(default)]
     pub least: usize,

@@ -58,6 +58,10 @@ impl Spec {
                 let remedy = "write `over` or `most`".to_owned();
                 return wrong(&format!("{place}: steps"), "they have no end".to_owned(), remedy);
             }
+            if stage.steps.as_ref().is_some_and(|steps| steps.over.is_none() && steps.keep_item) {
+                let remedy = "write `over`, or no `keep_item`".to_owned();
+                return wrong(&format!("{place}: steps"), "they have no items to keep".to_owned(), remedy);
+            }
             if stage.steps.is_some() && stage.ask.is_none() {
                 let remedy = "write an ask, or no steps".to_owned();
                 return wrong(&place, "it has steps and asks nothing".to_owned(), remedy);
@@ -125,6 +129,10 @@ fn check_ask(ask: &Ask) -> Result<(), (String, String)> {
     if !ask.choices.is_empty() {
         return Err(named("schema")(format!("it is given beside the choices {}", ask.choices.join(", "))));
     }
+    let kind = &schema["type"];
+    if kind != "object" && kind != "array" {
+        return Err(named("schema")(format!("its type is {kind}, and a reply is an object or an array")));
+    }
     schema::known(schema).map_err(named("schema"))
 }
 
@@ -166,6 +174,8 @@ ask = { of = "checker", template = "{{ old }}?", choices = ["yes", "no"] }
             ("name = \"fits\"", "name = \"\"", "judge[0].name: \"\" is empty or taken"),
             ("rows = [\"things\"]", "rows = [\"none\"]", "\"none\" is not there; write one of things"),
             ("most = 2\n", "", "they have no end"),
+            ("most = 2\n", "most = 2\nkeep_item = true\n", "they have no items to keep"),
+            ("schema = { type = \"object\"", "schema = { type = \"string\"", "its type is \"string\""),
             ("kind = \"stale\"", "kind = \"other\"", "is no kind"),
             ("template = \"Say", "templates = \"Say", "unknown field `templates`"),
         ] {

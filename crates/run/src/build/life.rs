@@ -56,8 +56,9 @@ impl Life<'_> {
         let list = |path: &String| row.list(path).map_err(|error| fault(self.stage, error));
         let items = steps.over.as_ref().map(list).transpose()?;
         let most = items.map_or(usize::MAX, <[Value]>::len).min(steps.most.unwrap_or(usize::MAX));
-        let mut kept: Vec<Value> = Vec::new();
+        let (mut kept, mut failed): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
         for step in 0..most {
+            let before = self.attempts.len();
             let mut extra = Map::new();
             extra.insert(steps.into.clone(), kept.clone().into());
             extra.insert("step".to_owned(), step.into());
@@ -73,15 +74,17 @@ impl Life<'_> {
             match (self.tried(ask, row, &extra)?, item) {
                 (Ok(_), Some(item)) if steps.keep_item => kept.push(item.clone()),
                 (Ok((_, value)), _) => kept.push(value),
-                (Err(_), _) if steps.skip => {}
+                (Err(_), _) if steps.skip => continue,
                 (Err(reason), _) => return Ok(Err(reason)),
             }
+            failed.push(self.attempts.iter().skip(before).filter_map(refused).collect());
         }
         if kept.len() < steps.least {
             return Ok(Err("steps".to_owned()));
         }
         let mut made = row.clone();
         made.fields.insert(steps.into.clone(), kept.into());
+        made.fields.extend(steps.failed.clone().map(|failures| (failures, failed.into())));
         Ok(Ok(made))
     }
 
@@ -208,6 +211,13 @@ impl Life<'_> {
     fn wrong(&self, row: &Row, why: &str) -> BuildError {
         BuildError::stage(&self.stage.name, format!("row {}: {why}", row.id))
     }
+}
+
+/// The reply of an attempt that a check or a judge refused.
+fn refused(attempt: &Attempt) -> Option<Value> {
+    let is_refused = ["check ", "judge "].iter().any(|kind| attempt.verdict.starts_with(kind));
+    let asked = attempt.asked.as_ref().filter(|_| is_refused)?;
+    Some(asked.parsed.clone().unwrap_or_else(|| asked.reply.trim().into()))
 }
 
 pub fn digest(messages: &[Message]) -> String {

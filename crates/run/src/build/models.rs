@@ -12,7 +12,7 @@ use crate::embedder::Embedder;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, ModelStore, TokenCounter, Weights};
 use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::{ContextLength, LocalOptions, ThinkingOptions};
-use palimpsest_core::text::{CountTokens, TextError};
+use palimpsest_core::text::{CountTokens, TextError, ThinkingMode};
 use palimpsest_data::build::Role;
 
 /// How models are opened.
@@ -138,8 +138,9 @@ impl Models {
             return Ok((0..count).map(|_| Box::new(model.clone()) as Box<_>).collect());
         }
         let args = ModelArgs { on: on.clone(), in_dtype: in_dtype.clone(), weights: Weights::default() };
+        let thought = if thinking.mode == ThinkingMode::Off { 0 } else { thinking.max };
         let options = LocalOptions {
-            context: ContextLength::AtMost(context.saturating_add(thinking.max)),
+            context: ContextLength::AtMost(context.saturating_add(thought)),
             thinking: *thinking,
             ..args.options()?
         };
