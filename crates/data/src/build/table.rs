@@ -1,9 +1,9 @@
 //! What specs can name: kinds, makers, checks.
 
 pub use super::kind::{Check, Kind, Made, Maker, Published};
-use super::{knowme, memrewardbench, stale, subtlememory};
 
-pub const KINDS: [Kind; 4] = [stale::KIND, subtlememory::KIND, knowme::KIND, memrewardbench::KIND];
+pub const KINDS: [Kind; 4] =
+    [super::stale::KIND, super::subtlememory::KIND, super::knowme::KIND, super::memrewardbench::KIND];
 
 /// A kind by its name.
 pub fn kind(name: &str) -> Option<Kind> {
