@@ -90,9 +90,7 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
                     || module == ["palimpsest_data", "benchmarks"]
                     || module == ["palimpsest_data", "build"]
                     || module == ["palimpsest_data", "build", "table"];
-                if of_registry
-                    && registers.iter().any(|part| line.contains(part))
-                {
+                if of_registry && registers.iter().any(|part| line.contains(part)) {
                     continue;
                 }
                 // Outdated memories and values are called stale too, so the word alone does not name the benchmark.

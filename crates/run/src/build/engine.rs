@@ -23,7 +23,8 @@ use palimpsest_data::build::kind::{Made, Maker};
 use palimpsest_data::build::pool::Pool;
 use palimpsest_data::build::spec::CheckCall;
 use palimpsest_data::build::{Ask, BuildError, Role, Row, RowError, Setting, Spec, Stage, table};
-use palimpsest_data::ground::jsonl::{RowLog, write_rows};
+use palimpsest_data::ground::folder::is_file;
+use palimpsest_data::ground::jsonl::{RowLog, read_rows, write_rows};
 
 /// Rows in a row that end a build if every attempt at them was an error.
 const GIVE_UP_AFTER: usize = 3;
@@ -276,8 +277,10 @@ impl Build<'_> {
             match life.live(&made)? {
                 Ok(mut lived) => {
                     if stage.ask.is_some() {
-                        let changed =
-                            lived.fields.iter().filter(|(name, value)| made.fields.get(*name) != Some(value));
+                        let changed = lived
+                            .fields
+                            .iter()
+                            .filter(|(name, value)| made.fields.get(*name) != Some(*value));
                         let before = |name: &String| made.fields.get(name).cloned().unwrap_or_default();
                         outcome.before = changed.map(|(name, _)| (name.clone(), before(name))).collect();
                     }
@@ -302,9 +305,8 @@ impl Build<'_> {
         let Some((stage, kind)) = self.spec.stages.last().zip(table::kind(&self.spec.kind)) else {
             return Ok(0);
         };
-        let there = palimpsest_data::ground::jsonl::read_rows::<Value>(&folder.dir, PROVENANCE)?;
-        if palimpsest_data::ground::folder::is_file(&folder.dir, PROVENANCE) {
-            return Ok(there.len());
+        if is_file(&folder.dir, PROVENANCE) {
+            return Ok(read_rows::<Value>(&folder.dir, PROVENANCE)?.len());
         }
         let embed = |texts: &[&str]| self.embedder.embed(texts);
         let setting = self.setting(stage, &embed);
