@@ -51,8 +51,11 @@ pub fn candidates(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError
     let facts: Vec<BTreeSet<String>> = facts.collect::<Result<_, _>>()?;
     let values = values.iter().filter_map(|value| row.text(value).ok()).map(content_words);
     let values: Vec<BTreeSet<String>> = values.filter(|words| !words.is_empty()).collect();
-    let evidence: Vec<Vec<Turn>> =
-        SIDES.into_iter().filter(|side| row.get(side).is_some()).map(|side| row.read(side)).collect::<Result<_, _>>()?;
+    let evidence: Vec<Vec<Turn>> = SIDES
+        .into_iter()
+        .filter(|side| row.get(side).is_some())
+        .map(|side| row.read(side))
+        .collect::<Result<_, _>>()?;
 
     let mut sets: Vec<Vec<u64>> = evidence.iter().map(|turns| shingles(turns)).collect();
     let (mut found, mut counted): (Vec<&PoolSession>, usize) = (Vec::new(), 0);
@@ -110,7 +113,10 @@ fn order<'a>(setting: &Setting<'a>, draws: &mut Draws) -> Result<Vec<&'a PoolSes
         if of.is_empty() || share <= 0.0 {
             let known: BTreeSet<&str> = all.iter().map(|session| session.source.as_str()).collect();
             let known: Vec<&str> = known.into_iter().collect();
-            let fault = format!("the quota {name:?} = {share}; name a source of the pool ({}), with a share above 0", known.join(", "));
+            let fault = format!(
+                "the quota {name:?} = {share}; name a source of the pool ({}), with a share above 0",
+                known.join(", ")
+            );
             return Err(RowError::Fault(fault));
         }
         sources.push((share, 0.0, of.into_iter()));

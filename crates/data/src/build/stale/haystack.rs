@@ -41,7 +41,9 @@ impl Size {
         let sessions = setting.given("sessions")?.unwrap_or(SESSIONS);
         match (2..=MAX_SESSIONS).contains(&sessions) {
             true => Ok(Size::Sessions(sessions)),
-            false => Err(RowError::Fault(format!("the setting `sessions` is {sessions}; write 2 to {MAX_SESSIONS}"))),
+            false => Err(RowError::Fault(format!(
+                "the setting `sessions` is {sessions}; write 2 to {MAX_SESSIONS}"
+            ))),
         }
     }
 }
@@ -80,8 +82,13 @@ pub fn place(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         *into = setting.given::<Drawn>(name)?.map(|drawn| drawn.draw(&mut draws));
     }
     let positions: BTreeMap<String, f64> = setting.given("positions")?.unwrap_or_default();
-    if let Some((name, share)) = positions.iter().find(|(name, share)| !["old", "new"].contains(&name.as_str()) || !(0.0..=1.0).contains(*share)) {
-        let fault = format!("the setting `positions` has {name} = {share}; write old and new as shares, such as {{ old = 0.1, new = 0.5 }}");
+    if let Some((name, share)) = positions
+        .iter()
+        .find(|(name, share)| !["old", "new"].contains(&name.as_str()) || !(0.0..=1.0).contains(*share))
+    {
+        let fault = format!(
+            "the setting `positions` has {name} = {share}; write old and new as shares, such as {{ old = 0.1, new = 0.5 }}"
+        );
         return Err(RowError::Fault(fault));
     }
     let share = |name: &str, of: usize| positions.get(name).map(|share| (share * of as f64).round() as usize);
@@ -91,7 +98,9 @@ pub fn place(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
             let last = sessions - 1;
             let scaled = |place: usize| place * sessions / SESSIONS;
             let apart = (scaled(new) - scaled(old)).max(1);
-            let new = tail.map(|tail| last.checked_sub(tail)).unwrap_or_else(|| Some(share("new", last).unwrap_or(scaled(new).max(1))));
+            let new = tail
+                .map(|tail| last.checked_sub(tail))
+                .unwrap_or_else(|| Some(share("new", last).unwrap_or(scaled(new).max(1))));
             let new = new.filter(|new| *new > 0).ok_or_else(does_not_fit)?;
             let old = match distance {
                 Some(distance) => new.checked_sub(distance),
@@ -156,9 +165,15 @@ pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
     for one in row.list(&from)? {
         let id = one.as_str().or_else(|| one.get("id").and_then(Value::as_str)).unwrap_or_default();
         let Some(session) = known.get(id) else {
-            return Err(RowError::Fault(format!("row {}: the pool has no session {id:?}; give the distractors that the build began with", row.id)));
+            return Err(RowError::Fault(format!(
+                "row {}: the pool has no session {id:?}; give the distractors that the build began with",
+                row.id
+            )));
         };
-        left.push((session, session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?));
+        left.push((
+            session,
+            session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?,
+        ));
     }
     let aims = [placement.before, placement.between, placement.after];
     let is_packed = placement.unit == "tokens";
@@ -176,7 +191,8 @@ pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
     let whole = sizes.iter().sum::<usize>() + old + new;
     let errors: Vec<i64> = aims.iter().zip(&sizes).map(|(aim, size)| *size as i64 - *aim as i64).collect();
     let most = (whole as i64 / 100).max(64);
-    if is_packed && (errors.iter().any(|error| error.abs() > most) || errors.iter().sum::<i64>().abs() > most) {
+    if is_packed && (errors.iter().any(|error| error.abs() > most) || errors.iter().sum::<i64>().abs() > most)
+    {
         return Err(RowError::Rejected("the fillers miss the tokens by more than 64 and 1%".to_owned()));
     }
     let [before, between, after] = [0, 1, 2].map(|at| parts[at].len());
@@ -228,7 +244,8 @@ fn packed<'a>(left: &mut Vec<(&'a PoolSession, usize)>, aim: usize) -> Vec<(&'a 
 /// Without either it is STALE's sample's range of months, and of days. The day is one on which the words for days and months in both
 /// sessions and the queries are right.
 pub fn times(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
-    let ranges = [range(row, "gap_days", "time_gap", "months")?, range(row, "query_gap_days", "lasts", "days")?];
+    let ranges =
+        [range(row, "gap_days", "time_gap", "months")?, range(row, "query_gap_days", "lasts", "days")?];
     let places: [usize; 2] = row.read("layout.places")?;
     let sessions = row.number("layout.sessions")?;
     let [old, new] = SIDES.map(|side| row.read::<Vec<Turn>>(side));
@@ -237,8 +254,13 @@ pub fn times(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     for attempt in 0..DAYS {
         let (times, query_time) = dates(&mut setting.draws(&row.id, attempt), ranges, places, sessions)
             .map_err(|error| RowError::Fault(format!("row {}: {error}", row.id)))?;
-        let fits = |turns: &[Turn], place: usize| turns.iter().all(|turn| misfits(&turn.content, times.get(place).copied()).is_empty());
-        if fits(&old, places[0]) && fits(&new, places[1]) && queries.values().all(|query| misfits(query, Some(query_time)).is_empty()) {
+        let fits = |turns: &[Turn], place: usize| {
+            turns.iter().all(|turn| misfits(&turn.content, times.get(place).copied()).is_empty())
+        };
+        if fits(&old, places[0])
+            && fits(&new, places[1])
+            && queries.values().all(|query| misfits(query, Some(query_time)).is_empty())
+        {
             let mut made = copy(row);
             made.fields.insert("times".to_owned(), times.iter().map(ToString::to_string).collect());
             made.fields.insert("query_time".to_owned(), query_time.to_string().into());
@@ -257,5 +279,7 @@ fn range(row: &Row, days: &str, class: &str, usual: &str) -> Result<(i64, i64), 
     }
     let class = row.get(class).and_then(Value::as_str).unwrap_or(usual);
     let known = DURATIONS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(class.trim()));
-    known.map(|(_, least, most)| (*least, *most)).ok_or_else(|| RowError::Rejected("no class of durations".to_owned()))
+    known
+        .map(|(_, least, most)| (*least, *most))
+        .ok_or_else(|| RowError::Rejected("no class of durations".to_owned()))
 }

@@ -41,7 +41,10 @@ pub fn rounds(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         let fact = row.text(fact)?;
         let of_round = |round: usize| {
             let fact = if round == told { fact } else { "" };
-            [json!({"role": USER, "round": round, "fact": fact}), json!({"role": ASSISTANT, "round": round, "fact": ""})]
+            [
+                json!({"role": USER, "round": round, "fact": fact}),
+                json!({"role": ASSISTANT, "round": round, "fact": ""}),
+            ]
         };
         made.fields.insert(side.replace("session", "plan"), (0..rounds).flat_map(of_round).collect());
     }
@@ -57,7 +60,10 @@ pub fn dialogue(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         if plan.len() != said.len() {
             return Err(RowError::Rejected(format!("{side} lacks turns")));
         }
-        let turns = plan.iter().zip(said).map(|(turn, said)| json!({"role": turn.get("role"), "content": said.trim()}));
+        let turns = plan
+            .iter()
+            .zip(said)
+            .map(|(turn, said)| json!({"role": turn.get("role"), "content": said.trim()}));
         made.fields.insert(side.to_owned(), turns.collect());
     }
     Ok(vec![made])
@@ -70,5 +76,6 @@ pub fn told(_: &Setting<'_>, with: &Map<String, Value>, row: &Row) -> Result<Opt
     let words = content_words(row.text(&fact)?);
     let by_user = turns.iter().filter(|turn| turn.role == USER);
     let most = by_user.map(|turn| part_said(&words, &content_words(&turn.content))).fold(0.0, f64::max);
-    Ok((most < TOLD).then(|| format!("no turn of the user has more than {:.0}% of the words of `{fact}`", 100.0 * most)))
+    Ok((most < TOLD)
+        .then(|| format!("no turn of the user has more than {:.0}% of the words of `{fact}`", 100.0 * most)))
 }

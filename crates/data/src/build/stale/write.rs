@@ -47,14 +47,20 @@ pub fn write(setting: &Setting<'_>, rows: &[Row], folder: &Path) -> Result<Vec<P
         let mut text = Vec::new();
         write_stale(&mut text, [&case]).map_err(|error| fault(error.to_string()))?;
         let line = text.trim_ascii().trim_prefix(b"[").trim_suffix(b"]").trim_ascii();
-        file.write_all(if nth == 0 { b"" } else { b",\n" }).and_then(|()| file.write_all(line)).map_err(io)?;
+        file.write_all(if nth == 0 { b"" } else { b",\n" })
+            .and_then(|()| file.write_all(line))
+            .map_err(io)?;
         published.push(Published { uid, row: row.id.clone(), digest: sha256(line), details });
     }
     file.write_all(b"\n]\n").and_then(|()| file.flush()).map_err(io)?;
     Ok(published)
 }
 
-fn case(row: &Row, uid: &str, known: &BTreeMap<&str, &PoolSession>) -> Result<(Case, Map<String, Value>), RowError> {
+fn case(
+    row: &Row,
+    uid: &str,
+    known: &BTreeMap<&str, &PoolSession>,
+) -> Result<(Case, Map<String, Value>), RowError> {
     let [old, new] = SIDES.map(|side| row.read::<Vec<Turn>>(side));
     let (old, new) = (old?, new?);
     let places: [usize; 2] = row.read("layout.places")?;
@@ -65,9 +71,14 @@ fn case(row: &Row, uid: &str, known: &BTreeMap<&str, &PoolSession>) -> Result<(C
     let fillers: Vec<&PoolSession> = ids.iter().filter_map(|id| known.get(id.as_str()).copied()).collect();
     let ends = [(places[0], old.as_slice()), (places[1], new.as_slice())];
     let turns = woven(ends, times.len(), fillers.iter().map(|session| session.turns.as_slice()));
-    let turns = turns.filter(|turns| turns.len() == fillers.len() + 2 && fillers.len() == ids.len()).ok_or_else(|| {
-        RowError::Fault("fillers and times do not fit together; give the distractors that the build began with".to_owned())
-    })?;
+    let turns = turns
+        .filter(|turns| turns.len() == fillers.len() + 2 && fillers.len() == ids.len())
+        .ok_or_else(|| {
+            RowError::Fault(
+                "fillers and times do not fit together; give the distractors that the build began with"
+                    .to_owned(),
+            )
+        })?;
     let queries: BTreeMap<String, String> = row.read("probing_queries")?;
     let question = |field: &str| queries.get(field).cloned().unwrap_or_default();
     let pair = Pair {
@@ -85,7 +96,8 @@ fn case(row: &Row, uid: &str, known: &BTreeMap<&str, &PoolSession>) -> Result<(C
     let labels = LABELS.iter().filter_map(|name| Some(((*name).to_owned(), row.text(name).ok()?.to_owned())));
     case.labels.extend(labels);
     let slots = (0..case.history.segments.len()).filter(|slot| !places.contains(slot)).zip(&fillers);
-    let sources = slots.map(|(slot, session)| json!({"slot": slot, "source": session.id, "licence": session.licence}));
+    let sources =
+        slots.map(|(slot, session)| json!({"slot": slot, "source": session.id, "licence": session.licence}));
     let mut details = Map::from_iter([("sources".to_owned(), sources.collect())]);
     if let Some(Value::Object(layout)) = row.get("layout") {
         details.extend(layout.clone());
