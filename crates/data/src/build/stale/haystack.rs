@@ -22,8 +22,8 @@ use crate::construct::session::tokens;
 const SESSIONS: usize = 50;
 const OF_OLD: (usize, usize) = (0, 15);
 const OF_NEW: (usize, usize) = (30, 40);
-/// Days that are tried for a row whose texts name days.
-const DAYS: usize = 366;
+/// Draws of dates that are tried for a row whose texts name days or months.
+const DRAWS: usize = 10_000;
 
 /// How long a history is.
 #[derive(Clone, Copy)]
@@ -218,24 +218,23 @@ pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
     Ok(vec![made])
 }
 
-/// Takes sessions of `aim` tokens in all: the first ones as long as they fit, then the one that comes nearest in place of the last.
+/// Takes sessions of `aim` tokens in all: each that fits, in order, and then the one that comes nearest in place of the last.
 fn packed<'a>(left: &mut Vec<(&'a PoolSession, usize)>, aim: usize) -> Vec<(&'a PoolSession, usize)> {
-    let mut room = aim;
-    let fitting = left.iter().take_while(|(_, tokens)| {
-        let fits = *tokens <= room;
-        room -= if fits { *tokens } else { 0 };
-        fits
-    });
-    let count = fitting.count();
-    let mut taken: Vec<_> = left.drain(..count).collect();
+    let (mut taken, mut others, mut room) = (Vec::new(), Vec::new(), aim);
+    for one in left.drain(..) {
+        let fits = one.1 <= room;
+        room -= if fits { one.1 } else { 0 };
+        if fits { taken.push(one) } else { others.push(one) }
+    }
     if let Some(last) = taken.pop() {
         room += last.1;
-        left.insert(0, last);
+        others.push(last);
     }
-    let nearest = (0..left.len()).min_by_key(|at| left[*at].1.abs_diff(room));
-    if let Some(at) = nearest.filter(|at| left[*at].1.abs_diff(room) < room) {
-        taken.push(left.remove(at));
+    let nearest = (0..others.len()).min_by_key(|at| others[*at].1.abs_diff(room));
+    if let Some(at) = nearest.filter(|at| others[*at].1.abs_diff(room) < room) {
+        taken.push(others.remove(at));
     }
+    *left = others;
     taken
 }
 
@@ -251,7 +250,7 @@ pub fn times(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let [old, new] = SIDES.map(|side| row.read::<Vec<Turn>>(side));
     let (old, new) = (old?, new?);
     let queries: BTreeMap<String, String> = row.read("probing_queries")?;
-    for attempt in 0..DAYS {
+    for attempt in 0..DRAWS {
         let (times, query_time) = dates(&mut setting.draws(&row.id, attempt), ranges, places, sessions)
             .map_err(|error| RowError::Fault(format!("row {}: {error}", row.id)))?;
         let fits = |turns: &[Turn], place: usize| {
