@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::error::RowError;
+use super::expression;
 use super::row::Row;
 use super::setting::Setting;
 use super::table::Check;
@@ -34,6 +35,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("overlap", |_, with, row| overlap(with, row, "most")),
     ("overlap-least", |_, with, row| overlap(with, row, "least")),
     ("turns", turns),
+    ("holds", holds),
 ];
 
 /// Replies that stand for no value, beside [`is_stray`]'s.
@@ -211,4 +213,14 @@ fn turns(_: &Setting<'_>, with: &With, row: &Row) -> Found {
     let wrong =
         turns.iter().zip(speakers).position(|(turn, role)| turn.role != role || is_stray(&turn.content));
     Ok(wrong.map(|nth| format!("turn {nth} of `{path}` is {:?} by {}", turns[nth].content, turns[nth].role)))
+}
+
+/// `expression`: a Jinja expression over the row's fields that is true.
+fn holds(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let expression: String = needed(with, "expression")?;
+    Ok(match expression::holds(&expression, &row.fields) {
+        Ok(true) => None,
+        Ok(false) => Some(format!("`{expression}` does not hold")),
+        Err(why) => Some(why),
+    })
 }

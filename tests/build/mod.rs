@@ -1,0 +1,4 @@
+//! Builds of datasets.
+
+mod endpoint;
+mod engine;
