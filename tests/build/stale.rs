@@ -1,8 +1,6 @@
 //! Builds of STALE: placement, packing, times, the files that are written.
 
-#[path = "stale/checks.rs"]
 mod checks;
-#[path = "stale/pool.rs"]
 mod pool;
 
 use std::collections::BTreeSet;
@@ -15,6 +13,7 @@ use palimpsest::build::table::{Maker, Published, maker};
 use palimpsest::build::{Row, RowError, Setting, Spec, stale};
 use palimpsest::case::draw::Draws;
 use palimpsest::case::{Case, Turn};
+use palimpsest::prompt::BytePairEncoding;
 use palimpsest_core::digest::sha256;
 use palimpsest_core::text::{CharsPerToken, CountTokens};
 use serde_json::{Map, Value, json};
@@ -169,7 +168,6 @@ fn depth_distance_and_tail_are_set_one_by_one() {
     assert!(matches!(&fault, RowError::Fault(what) if what.contains("neu")), "{fault:?}");
 }
 
-#[cfg(feature = "o200k")]
 #[test]
 fn a_haystack_of_150_000_tokens_has_them_within_a_hundredth() {
     let (count, pool) = (BytePairEncoding::named("o200k_base").unwrap(), gibberish(400, (60, 900)));

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::RowError;
+use super::kind::{Made, Maker};
 use super::row::Row;
 use super::setting::Setting;
-use super::table::{Made, Maker};
 use crate::ground::words::folded;
 
 pub const MAKERS: &[(&str, Maker)] =

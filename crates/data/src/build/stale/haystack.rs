@@ -10,43 +10,18 @@ use super::super::makers::copy;
 use super::super::pool::PoolSession;
 use super::super::row::Row;
 use super::super::setting::Setting;
-use super::SIDES;
-use super::fillers::pool;
-use crate::benchmarks::stale::haystack::{DURATIONS, MAX_GAP_DAYS, MAX_SESSIONS, dates, exactly};
+use super::terms::{SESSIONS, SIDES, Size, pool};
+use crate::benchmarks::stale::haystack::{DURATIONS, MAX_GAP_DAYS, dates, exactly};
 use crate::case::Turn;
 use crate::case::check::calendar::misfits;
 use crate::case::draw::Draws;
 use crate::construct::session::tokens;
 
-/// STALE's: sessions, and those that old and new are drawn from.
-const SESSIONS: usize = 50;
+/// Of STALE's sessions, those that old and new are drawn from.
 const OF_OLD: (usize, usize) = (0, 15);
 const OF_NEW: (usize, usize) = (30, 40);
 /// Draws of dates that are tried for a row whose texts name days or months.
 const DRAWS: usize = 10_000;
-
-/// How long a history is.
-#[derive(Clone, Copy)]
-pub enum Size {
-    Sessions(usize),
-    Tokens(usize),
-}
-
-impl Size {
-    /// The setting `tokens`, else `sessions`, else STALE's 50 sessions.
-    pub fn of(setting: &Setting<'_>) -> Result<Self, RowError> {
-        if let Some(tokens) = setting.given("tokens")? {
-            return Ok(Size::Tokens(tokens));
-        }
-        let sessions = setting.given("sessions")?.unwrap_or(SESSIONS);
-        match (2..=MAX_SESSIONS).contains(&sessions) {
-            true => Ok(Size::Sessions(sessions)),
-            false => Err(RowError::Fault(format!(
-                "the setting `sessions` is {sessions}; write 2 to {MAX_SESSIONS}"
-            ))),
-        }
-    }
-}
 
 /// A number, or several to draw from.
 #[derive(Deserialize)]

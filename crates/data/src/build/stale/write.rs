@@ -10,12 +10,11 @@ use palimpsest_core::digest::sha256;
 use serde_json::{Map, Value, json};
 
 use super::super::error::{BuildError, RowError};
+use super::super::kind::Published;
 use super::super::pool::PoolSession;
 use super::super::row::Row;
 use super::super::setting::Setting;
-use super::super::table::Published;
-use super::SIDES;
-use super::fillers::pool;
+use super::terms::{SIDES, pool};
 use crate::benchmarks::stale::haystack::woven;
 use crate::benchmarks::stale::{Pair, write_stale};
 use crate::case::{Case, Turn};
