@@ -164,6 +164,10 @@ fn depth_distance_and_tail_are_set_one_by_one() {
     assert_eq!(drawn, [2, 9, 30].into());
     let rejected = placement(json!({"distance": 45, "tail": 12}), "0").unwrap_err();
     assert_eq!(rejected, RowError::Rejected("old and new do not fit into the history".to_owned()));
+    for both in [json!({"tokens": 9_000, "sessions": 9}), json!({"positions": {"old": 0.1}, "tail": 3})] {
+        let fault = placement(both, "0").unwrap_err();
+        assert!(matches!(&fault, RowError::Fault(what) if what.contains("keep one")), "{fault:?}");
+    }
     let fault = placement(json!({"positions": {"neu": 0.5}}), "0").unwrap_err();
     assert!(matches!(&fault, RowError::Fault(what) if what.contains("neu")), "{fault:?}");
 }

@@ -57,6 +57,10 @@ pub fn place(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         *into = setting.given::<Drawn>(name)?.map(|drawn| drawn.draw(&mut draws));
     }
     let positions: BTreeMap<String, f64> = setting.given("positions")?.unwrap_or_default();
+    if !positions.is_empty() && (distance.is_some() || tail.is_some()) {
+        let fault = "the setting `positions` is given beside `distance` or `tail`; keep one of both ways";
+        return Err(RowError::Fault(fault.to_owned()));
+    }
     if let Some((name, share)) = positions
         .iter()
         .find(|(name, share)| !["old", "new"].contains(&name.as_str()) || !(0.0..=1.0).contains(*share))

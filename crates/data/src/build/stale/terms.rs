@@ -24,12 +24,16 @@ pub enum Size {
 }
 
 impl Size {
-    /// The setting `tokens`, else `sessions`, else STALE's 50 sessions.
+    /// The setting `tokens` or `sessions`, else STALE's 50 sessions.
     pub fn of(setting: &Setting<'_>) -> Result<Self, RowError> {
-        if let Some(tokens) = setting.given("tokens")? {
-            return Ok(Size::Tokens(tokens));
+        let (tokens, sessions) = (setting.given("tokens")?, setting.given("sessions")?);
+        if let Some(tokens) = tokens {
+            let both = || {
+                RowError::Fault("the settings `tokens` and `sessions` are both given; keep one".to_owned())
+            };
+            return if sessions.is_none() { Ok(Size::Tokens(tokens)) } else { Err(both()) };
         }
-        let sessions = setting.given("sessions")?.unwrap_or(SESSIONS);
+        let sessions = sessions.unwrap_or(SESSIONS);
         match (2..=MAX_SESSIONS).contains(&sessions) {
             true => Ok(Size::Sessions(sessions)),
             false => Err(RowError::Fault(format!(
