@@ -132,6 +132,25 @@ fn without_settings_places_are_those_of_the_published_code() {
 }
 
 #[test]
+fn a_list_of_distances_parts_the_depth_of_new_from_the_distance() {
+    let correlation = |with: Value| {
+        let drawn = (0..2_000).map(|nth| placement(with.clone(), &nth.to_string()).unwrap());
+        let points: Vec<(f64, f64)> =
+            drawn.map(|[before, between, _]| ((before + between + 1) as f64, (between + 1) as f64)).collect();
+        let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+        let (depth, distance) = (mean(&|point| point.0), mean(&|point| point.1));
+        let product = mean(&|point| (point.0 - depth) * (point.1 - distance));
+        let spread = [mean(&|point| (point.0 - depth).powi(2)), mean(&|point| (point.1 - distance).powi(2))];
+        product / (spread[0] * spread[1]).sqrt()
+    };
+    // Uniform places have variances (10^2 - 1) / 12 and (15^2 - 1) / 12: 8.25 / sqrt(8.25 (8.25 + 18.67)) = 0.55.
+    let own = correlation(json!({}));
+    assert!((own - 0.55).abs() < 0.06, "{own}");
+    let apart = correlation(json!({"distance": [2, 9, 16, 23, 30], "tail": [2, 6, 10, 14, 18]}));
+    assert!(apart.abs() < 0.08, "{apart}");
+}
+
+#[test]
 fn depth_distance_and_tail_are_set_one_by_one() {
     for id in (0..50).map(|nth| nth.to_string()) {
         let of = |with: Value| placement(with, &id).unwrap();
@@ -372,6 +391,37 @@ fn what_is_written_is_read_back_and_its_sources_are_told() {
         let (_, published, _) = written(setting, &again);
         assert_eq!(published[1].uid, format!("{0}-{0}", published[0].uid));
     });
+}
+
+#[cfg(feature = "figures")]
+#[test]
+fn the_figure_of_placements_has_a_point_a_case() {
+    use palimpsest::case::lengths::{GroupBy, measure};
+    let file = |with: Value| {
+        set(with, &Pool::default(), &characters(), |setting| {
+            let rows: Vec<Row> = [0, 1, 4].map(|nth| built(setting, nth).unwrap()).into();
+            let cases = written(setting, &rows).2.into_iter().map(Ok::<_, std::convert::Infallible>);
+            let mut rows =
+                measure(cases, GroupBy::Case, |_| Ok(String::new()), |text| Ok(text.len())).unwrap();
+            let all = rows.pop().unwrap().placement.unwrap();
+            (rows, all)
+        })
+    };
+    let (own, mean) = file(json!({"sessions": 20, "from": "candidates"}));
+    let (apart, of_apart) = file(json!({"sessions": 20, "distance": 7, "tail": 2, "from": "candidates"}));
+    assert_eq!((of_apart.new_at, of_apart.old_at, of_apart.distance, of_apart.tail), (17.0, 10.0, 7.0, 2.0));
+    let of_first = own.iter().map(|row| row.placement.unwrap().distance).sum::<f64>() / 3.0;
+    assert!((mean.distance - of_first).abs() < 1e-9 && mean.new_at + mean.tail == 19.0);
+    let figure =
+        palimpsest::figures::placement(&[("own".to_owned(), own), ("apart".to_owned(), apart)], "here");
+    let csv = String::from_utf8(figure.csv).unwrap();
+    assert_eq!(csv.lines().count(), 7, "{csv}");
+    assert!(
+        csv.lines().skip(4).all(|line| line.starts_with("apart,sample-") && line.contains(",17,7,2,")),
+        "{csv}"
+    );
+    // A dot a case in either panel.
+    assert!(figure.svg.matches("<circle").count() >= 12, "{}", figure.svg);
 }
 
 #[test]

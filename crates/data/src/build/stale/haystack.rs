@@ -134,7 +134,7 @@ struct Placement {
 
 /// Puts the sessions of the field that `from` names (`fillers`; ids, or objects with an `id`) into the places of `placement`. Adds `fillers`,
 /// their ids in the order of the history, and `layout`: places, depths, distance, tail, and errors where tokens were aimed at. A row whose
-/// tokens are off by more than 64 and by more than 1% is rejected. Of STALE's rows, the lists that were chosen from are dropped.
+/// tokens are off by more than 64 and by more than 1% is rejected. The lists that were chosen from are dropped.
 pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let from: String = setting.given("from")?.unwrap_or_else(|| "fillers".to_owned());
     let placement: Placement = row.read("placement")?;
@@ -143,16 +143,14 @@ pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
     let mut left: Vec<(&PoolSession, usize)> = Vec::new();
     for one in row.list(&from)? {
         let id = one.as_str().or_else(|| one.get("id").and_then(Value::as_str)).unwrap_or_default();
-        let Some(session) = known.get(id) else {
+        let Some(&session) = known.get(id) else {
             return Err(RowError::Fault(format!(
                 "row {}: the pool has no session {id:?}; give the distractors that the build began with",
                 row.id
             )));
         };
-        left.push((
-            session,
-            session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?,
-        ));
+        let tokens = session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?;
+        left.push((session, tokens));
     }
     let aims = [placement.before, placement.between, placement.after];
     let is_packed = placement.unit == "tokens";
@@ -219,8 +217,7 @@ fn packed<'a>(left: &mut Vec<(&'a PoolSession, usize)>, aim: usize) -> Vec<(&'a 
 
 /// Adds `times` and `query_time`. From old to new it is `gap_days`, or a duration of the class `time_gap`; from new to the query
 /// `query_gap_days`, or one of the class `lasts`, in which the new state holds: minutes, hours, days, weeks, months, years or permanent.
-/// Without either it is STALE's sample's range of months, and of days. The day is one on which the words for days and months in both
-/// sessions and the queries are right.
+/// Without either it is months, and days. The day is one on which the words for days and months in both sessions and the queries are right.
 pub fn times(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let ranges =
         [range(row, "gap_days", "time_gap", "months")?, range(row, "query_gap_days", "lasts", "days")?];
