@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use palimpsest::construct_build::stage_file::{Attempt, Line, Outcome, attempts, outcomes, read};
+use palimpsest::builds::stage_file::{Attempt, Line, Outcome, attempts, outcomes, read};
 use serde_json::Value;
 
 use super::endpoint::Erring;
