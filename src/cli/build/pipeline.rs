@@ -8,7 +8,7 @@ use anyhow::Context;
 use palimpsest_core::digest::sha256;
 use serde_json::{Map, Value};
 
-use super::preset_of;
+use super::preset;
 use crate::build::pool::Pool;
 use crate::build::{Role, Spec};
 use crate::builds::engine::{self, Ended, Options};
@@ -141,7 +141,7 @@ impl Pipeline {
                     text_file::read(path).with_context(|| format!("cannot read {}", path.display()))?;
                 (text, path.parent().unwrap_or(Path::new("")).to_owned())
             }
-            false => (preset_of(kind, Some(&self.spec))?.to_owned(), PathBuf::new()),
+            false => (preset::text(kind, Some(&self.spec))?.to_owned(), PathBuf::new()),
         };
         let mut spec = Spec::parse(&self.spec, &text)?;
         if spec.kind != kind {
