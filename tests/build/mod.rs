@@ -2,3 +2,4 @@
 
 mod endpoint;
 mod engine;
+mod stale;

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::error::RowError;
+use super::kind::Made;
 use super::row::Row;
 use super::setting::Setting;
-use super::table::Made;
 use crate::ground::order::unique;
 use crate::statistics::kappa::{Weights, confusion, kappa};
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::asking::{Said, put};
 use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, roles_of};
-use super::life::{Life, Outside, fault};
+use super::life::{Life, Outside, fault, settings};
 use super::models::{LazyEmbedder, LazyTokens, Models, Worker};
 use super::rows::{Known, Part, form};
 use super::show::provenance;
@@ -106,13 +106,6 @@ struct Build<'a> {
     options: &'a Options<'a>,
     embedder: &'a LazyEmbedder,
     reviews: Vec<Review>,
-}
-
-/// The spec's settings, and the stage's own over them.
-pub(super) fn settings(spec: &Spec, stage: &Stage) -> Map<String, Value> {
-    let mut with = spec.settings.clone();
-    with.extend(stage.with.clone());
-    with
 }
 
 /// A row that was processed.
