@@ -32,7 +32,7 @@ fn preset(name: &str) -> Spec {
 fn set<T>(with: Value, pool: &Pool, count: &dyn CountTokens, run: impl FnOnce(&Setting<'_>) -> T) -> T {
     let embed = |_: &[&str]| Err("no embedder".to_owned());
     let (spec, with) = (preset("haystack"), object(with));
-    run(&Setting { spec: &spec, stage: "test", with, pool, count, embed: &embed })
+    run(&Setting { spec: &spec, stage: "test", with, pool, count, embed: &embed, reviews: &[] })
 }
 
 fn made(setting: &Setting<'_>, name: &str, row: &Row) -> Result<Row, RowError> {
