@@ -101,10 +101,15 @@ pub fn foreign(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowErro
             }
             let (of, _, block) = fitting[draws.index(fitting.len())];
             let at = places[draws.index(places.len())];
-            let gone = if instead { vec![blocks.remove(at).text] } else { Vec::new() };
+            let mut apart = [Vec::new(), vec![block.text.clone()]];
+            if instead {
+                // The markup is the same in both.
+                let own = blocks.remove(at);
+                apart =
+                    [&own, block].map(|block| block.step.iter().map(|(a, b)| format!("{a}\n{b}")).collect());
+            }
             blocks.insert(at, block.clone());
             let told = [("step", json!(from)), ("put_at", json!(at)), ("segment_of", json!(rows[*of].id))];
-            let apart = [gone, vec![block.text.clone()]];
             let how = if instead { "instead" } else { "foreign" };
             return Ok(pair(trace, how, "Noise", &blocks, apart).row(row, &told));
         }
