@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::noise::tokens;
-use super::trace::rejected;
+use super::trace::{made, rejected};
 use crate::build::error::RowError;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
@@ -18,11 +18,8 @@ pub fn chunks(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     if !keys.iter().all(|key| chunks.iter().any(|chunk| chunk.contains(key.as_str()))) {
         return rejected("a key is in no chunk");
     }
-    let mut made = row.clone();
-    made.parents = vec![row.id.clone()];
+    let mut made = made(row, "", [("chunks", json!(chunks)), ("case", json!(row.id))]);
     made.fields.shift_remove("text");
-    made.fields.insert("chunks".to_owned(), json!(chunks));
-    made.fields.insert("case".to_owned(), json!(row.id));
     Ok(vec![made])
 }
 
@@ -68,17 +65,10 @@ pub fn parts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     }
     let group = |nth: usize| &chunks[chunks.len() * nth / (p + 1)..chunks.len() * (nth + 1) / (p + 1)];
     let part = |nth: usize| {
-        let mut part = Row { id: format!("{}.{nth}", row.id), parents: vec![row.id.clone()], ..row.clone() };
-        for (name, value) in [
-            ("case", json!(format!("{case}.mixed"))),
-            ("of", json!(format!("{}.mixed", row.id))),
-            ("chunks", json!(group(nth))),
-            ("tail", json!(group(p))),
-            ("parallel", json!(p)),
-        ] {
-            part.fields.insert(name.to_owned(), value);
-        }
-        part
+        let [of, case] = [&row.id, case].map(|name| json!(format!("{name}.mixed")));
+        let [own, tail] = [nth, p].map(|nth| json!(group(nth)));
+        let fields = [("case", case), ("of", of), ("chunks", own), ("tail", tail), ("parallel", json!(p))];
+        made(row, &nth.to_string(), fields)
     };
     Ok((0..p).map(part).collect())
 }

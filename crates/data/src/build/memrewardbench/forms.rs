@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::trace::{Pair, answer, asked, rejected, says};
+use super::trace::{Pair, answer, asked, made, rejected, says};
 use crate::build::error::RowError;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
@@ -37,14 +37,10 @@ pub fn skip(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     kept[from..from + run].iter_mut().for_each(String::clear);
     // Both memory systems write notes of a dialogue: the copy's number says which.
     let systems: Vec<String> = setting.given("systems")?.unwrap_or_default();
-    let copy = row.number("copy").ok().and_then(|copy| systems.get(copy));
-    let mut made = row.clone();
-    made.parents = vec![row.id.clone()];
-    if let Some(system) = copy {
+    let mut made = made(row, "", [("kept", json!(kept)), ("skipped", json!([from, from + run]))]);
+    if let Some(system) = row.number("copy").ok().and_then(|copy| systems.get(copy)) {
         made.fields.insert("system".to_owned(), json!(system));
     }
-    made.fields.insert("kept".to_owned(), json!(kept));
-    made.fields.insert("skipped".to_owned(), json!([from, from + run]));
     Ok(vec![made])
 }
 
@@ -82,8 +78,7 @@ pub fn dialogue(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
         apart: Some(apart),
         how: "skip",
     };
-    let told = [("skipped_turns", row.get("skipped").cloned().unwrap_or_default())];
-    Ok(vec![pair.row(row, &told)])
+    Ok(vec![pair.row(row, json!({"skipped_turns": row.get("skipped")}))])
 }
 
 /// Draws a world of towns with one way out of each, and a route of `legs` legs through it; the worse one leaves the route for as many towns
@@ -129,7 +124,7 @@ pub fn routes(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         apart: Some([right, wrong].map(|route| route[from - 1..=to].to_vec())),
         how: "middle",
     };
-    let mut made = pair.row(row, &[("wrong_legs", json!([from, to + 1])), ("legs", json!(legs))]);
+    let mut made = pair.row(row, json!({"wrong_legs": [from, to + 1], "legs": legs}));
     made.fields.insert("answer".to_owned(), json!(end));
     Ok(vec![made])
 }
@@ -144,12 +139,10 @@ pub fn pick(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     picked.truncate(((share * constraints.len() as f64).round() as usize).max(1));
     picked.sort_unstable();
     let texts: Vec<&String> = picked.iter().map(|nth| &constraints[*nth]).collect();
-    let mut made = Row { id: format!("{}.{change}", row.id), parents: vec![row.id.clone()], ..row.clone() };
+    let fields = [("to_alter", json!(texts)), ("picked", json!(picked)), ("change", json!(change))];
+    let mut made = made(row, &change, fields);
     if change == "dropped" {
         made.fields.insert("altered".to_owned(), json!(vec![""; texts.len()]));
-    }
-    for (name, value) in [("to_alter", json!(texts)), ("picked", json!(picked)), ("change", json!(change))] {
-        made.fields.insert(name.to_owned(), value);
     }
     Ok(vec![made])
 }
@@ -177,6 +170,5 @@ pub fn blocks(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         how: "constraints",
         ..Pair::default()
     };
-    let told = [("change", row.get("change").cloned().unwrap_or_default()), ("sections", json!(picked))];
-    Ok(vec![pair.row(row, &told)])
+    Ok(vec![pair.row(row, json!({"change": row.get("change"), "sections": picked}))])
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::trace::{Block, Pair, Strand, Trace, answer, asked, lines, refused, rejected, says, shown};
+use super::trace::{Block, Pair, Strand, Trace, answer, asked, lines, made, refused, rejected, says, shown};
 use crate::build::error::RowError;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
@@ -64,8 +64,8 @@ pub fn repeat(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let copy = blocks[from].clone();
     blocks.insert(at, copy.clone());
     let apart = [Vec::new(), vec![copy.text]];
-    let told = [("step", json!(from)), ("put_at", json!(at))];
-    Ok(vec![pair(&trace, "repeat", "Noise", &blocks, apart).row(row, &told)])
+    let told = json!({"step": from, "put_at": at});
+    Ok(vec![pair(&trace, "repeat", "Noise", &blocks, apart).row(row, told)])
 }
 
 /// Noise that repeats nothing: a step of another row's trace that is as long as one of the row's own, put in where [`repeat`] would put
@@ -109,9 +109,9 @@ pub fn foreign(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowErro
                     [&own, block].map(|block| block.step.iter().map(|(a, b)| format!("{a}\n{b}")).collect());
             }
             blocks.insert(at, block.clone());
-            let told = [("step", json!(from)), ("put_at", json!(at)), ("segment_of", json!(rows[*of].id))];
+            let told = json!({"step": from, "put_at": at, "segment_of": rows[*of].id});
             let how = if instead { "instead" } else { "foreign" };
-            return Ok(pair(trace, how, "Noise", &blocks, apart).row(row, &told));
+            return Ok(pair(trace, how, "Noise", &blocks, apart).row(row, told));
         }
         rejected("no other trace has a segment of the length")
     };
@@ -138,8 +138,8 @@ pub fn corrected(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         .flat_map(|strand| strand.wrong.iter().flatten())
         .map(|update| refused(update))
         .collect();
-    let told = [("wrong_updates", json!(wrong.len()))];
-    Ok(vec![pair(&trace, "corrected", "Noise", &trace.blocks(true), [Vec::new(), wrong]).row(row, &told)])
+    let told = json!({"wrong_updates": wrong.len()});
+    Ok(vec![pair(&trace, "corrected", "Noise", &trace.blocks(true), [Vec::new(), wrong]).row(row, told)])
 }
 
 /// Drop without a model: the steps of key chunks are left out, and the lines that they brought into the memory with them; the answer is
@@ -166,7 +166,7 @@ pub fn drop(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let apart = [lost, vec![answer(&rest.last)]];
     let mut pair = pair(&whole, "drop", "Drop", &blocks, apart);
     pair.finals[1].clone_from(&rest.last);
-    Ok(vec![pair.row(row, &[])])
+    Ok(vec![pair.row(row, json!({}))])
 }
 
 struct Cut<'a> {
@@ -217,7 +217,7 @@ pub fn against(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     };
     let pair = pair(&whole, "drop", "Drop", &rest.blocks(false), <[Vec<String>; 2]>::default());
     let pair = Pair { finals: [whole.last.clone(), rest.last], apart: None, ..pair };
-    Ok(vec![pair.row(&of, &[])])
+    Ok(vec![pair.row(&of, json!({}))])
 }
 
 /// A context without every chunk that holds a key.
@@ -229,8 +229,5 @@ pub fn without_keys(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     if rest.is_empty() || rest.len() == all {
         return rejected(if rest.is_empty() { "every chunk holds a key" } else { "no chunk holds a key" });
     }
-    let mut made = Row { id: format!("{}.rest", row.id), parents: vec![row.id.clone()], ..row.clone() };
-    made.fields.insert("chunks".to_owned(), json!(rest));
-    made.fields.insert("dropped".to_owned(), Value::Bool(true));
-    Ok(vec![made])
+    Ok(vec![made(row, "rest", [("chunks", json!(rest)), ("dropped", json!(true))])])
 }

@@ -1,7 +1,7 @@
 //! Traces: what an agent's memory was after each chunk, as rows hold them and as pairs show them.
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::build::error::RowError;
 use crate::build::row::Row;
@@ -139,7 +139,7 @@ impl Trace {
 }
 
 /// A pair to be written.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Pair {
     pub subtask: String,
     pub question: String,
@@ -147,36 +147,35 @@ pub struct Pair {
     pub rejected: String,
     /// The answers at the two ends.
     pub finals: [String; 2],
-    /// Texts that the chosen one has alone, and the rejected one, where the maker put them; `None` if a model wrote the difference.
-    pub apart: Option<[Vec<String>; 2]>,
+    #[serde(rename = "construction")]
     pub how: &'static str,
+    /// Texts that the chosen trace has alone, and the rejected one, where the maker put them; `None` if a model wrote the difference.
+    #[serde(skip)]
+    pub apart: Option<[Vec<String>; 2]>,
 }
 
 impl Pair {
-    /// A pair row made of `row`. Of its fields, those that say where it is from stay.
-    pub fn row(self, row: &Row, told: &[(&str, Value)]) -> Row {
-        let stay = ["answer", "keys", "licence", "source"];
-        let kept = stay.into_iter().filter_map(|name| Some((name.to_owned(), row.fields.get(name)?.clone())));
-        let mut fields: Map<String, Value> = kept.collect();
-        let Pair { subtask, question, chosen, rejected, finals, apart, how } = self;
-        let told = told.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        fields.insert("told".to_owned(), Value::Object(told.collect()));
-        for (name, value) in [
-            ("subtask", json!(subtask)),
-            ("question", json!(question)),
-            ("chosen", json!(chosen)),
-            ("rejected", json!(rejected)),
-            ("finals", json!(finals)),
-            ("construction", json!(how)),
-        ] {
-            fields.insert(name.to_owned(), value);
+    /// A pair row made of `row`. Of its fields, those that say where it is from stay. `told` goes into the provenance.
+    pub fn row(self, row: &Row, told: Value) -> Row {
+        let mut pair = made(row, self.how, [("told", told)]);
+        pair.fields
+            .retain(|name, _| ["answer", "keys", "licence", "source", "told"].contains(&name.as_str()));
+        if let Value::Object(fields) = json!(self) {
+            pair.fields.extend(fields);
         }
-        if let Some([gone, added]) = apart {
-            fields.insert("gone".to_owned(), json!(gone));
-            fields.insert("added".to_owned(), json!(added));
+        if let Some([gone, added]) = self.apart {
+            pair.fields.extend([("gone".to_owned(), json!(gone)), ("added".to_owned(), json!(added))]);
         }
-        Row { id: format!("{}.{how}", row.id), parents: vec![row.id.clone()], fields }
+        pair
     }
+}
+
+/// A row made of `row`, with its fields and these.
+pub fn made<const N: usize>(row: &Row, id: &str, fields: [(&str, Value); N]) -> Row {
+    let id = if id.is_empty() { row.id.clone() } else { format!("{}.{id}", row.id) };
+    let mut made = Row { id, parents: vec![row.id.clone()], fields: row.fields.clone() };
+    made.fields.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+    made
 }
 
 /// A question with its long text.
