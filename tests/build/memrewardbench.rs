@@ -121,7 +121,11 @@ fn run(spec: &Spec, sources: &BTreeMap<&str, Vec<Row>>) -> (Vec<Row>, Vec<(Strin
                     .checks
                     .iter()
                     .find_map(|call| check(NAME, &call.check).unwrap()(setting, &call.with, row).unwrap());
-                failed.into_iter().map(&mut refuse).count() == 0
+                let passes = failed.is_none();
+                if let Some(why) = failed {
+                    refuse(why);
+                }
+                passes
             });
             out
         });
@@ -212,8 +216,11 @@ fn dialogue(draws: &mut Draws, id: &str, system: &str) -> Row {
 }
 
 fn sources(draws: &mut Draws) -> BTreeMap<&'static str, Vec<Row>> {
-    let traces =
-        (0..6).map(|nth| trace(draws, &format!("ship{nth}"), [0, 0, 2, 3][draws.index(4)])).collect();
+    let mut drawn = |nth: usize| {
+        let parts = [0, 0, 2, 3][draws.index(4)];
+        trace(draws, &format!("ship{nth}"), parts)
+    };
+    let traces = (0..6).map(&mut drawn).collect();
     let systems = ["Mem0", "A-Mem"];
     let dialogues = (0..3).map(|nth| dialogue(draws, &format!("talk{nth}"), systems[nth % 2])).collect();
     BTreeMap::from([("traces", traces), ("dialogues", dialogues)])

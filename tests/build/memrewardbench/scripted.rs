@@ -17,7 +17,7 @@ fn contexts_are_cut_at_sentences_and_never_inside_a_key() {
     let whole = all.join(" ");
     let case = row(&json!({"id": "c", "question": "?", "answer": "locker 17", "keys": [key], "text": whole}));
     for most in [12, 30, 100, 10_000] {
-        let made = only(make("chunks", json!({"chunk_tokens": most}), &[case.clone()]));
+        let made = only(make("chunks", json!({"chunk_tokens": most}), std::slice::from_ref(&case)));
         let chunks: Vec<String> = made.read("chunks").unwrap();
         assert_eq!(chunks.join(" "), whole);
         assert_eq!(chunks.iter().filter(|chunk| chunk.contains(key)).count(), 1);
@@ -100,7 +100,7 @@ fn scripted(wrong: &Value) -> Row {
 fn refused_updates_are_in_the_rejected_trace_alone() {
     let row =
         scripted(&json!([[], ["the captain has the key", "the key is lost"], ["the cook has the key"]]));
-    let pair = only(make("corrected", json!({}), &[row.clone()]));
+    let pair = only(make("corrected", json!({}), std::slice::from_ref(&row)));
     assert_eq!(text(&pair, "subtask"), "Sequential-Noise");
     assert!(
         !text(&pair, "chosen").contains("wrong")
@@ -115,7 +115,7 @@ fn refused_updates_are_in_the_rejected_trace_alone() {
     // One that was never wrong takes a repeat, not its updates.
     let never = scripted(&json!([[], [], []]));
     assert_eq!(
-        make("corrected", json!({}), &[never.clone()]),
+        make("corrected", json!({}), std::slice::from_ref(&never)),
         Err(RowError::Rejected("no update was wrong".to_owned()))
     );
     assert_eq!(make("repeat", json!({}), &[row]), Err(RowError::Rejected("an update was wrong".to_owned())));
@@ -129,7 +129,7 @@ fn refused_updates_are_in_the_rejected_trace_alone() {
 #[test]
 fn a_trace_over_the_rest_is_set_against_the_one_over_the_whole() {
     let whole = scripted(&json!([[], ["a wrong one"], []]));
-    let mut rest = only(make("without-keys", json!({}), &[whole.clone()]));
+    let mut rest = only(make("without-keys", json!({}), std::slice::from_ref(&whole)));
     for (name, value) in [("trace", json!(["nothing yet", "nothing yet"])), ("final", json!(UNKNOWN))] {
         rest.fields.insert(name.to_owned(), value);
     }
