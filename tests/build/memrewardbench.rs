@@ -46,7 +46,15 @@ fn within<T>(spec: &Spec, stage: &str, with: &Value, then: impl FnOnce(&Setting<
     let mut all = spec.settings.clone();
     all.extend(with.as_object().unwrap().clone());
     let embed = |_: &[&str]| -> Result<Vec<Vec<f32>>, String> { Err("no embedder".to_owned()) };
-    then(&Setting { spec, stage, with: all, pool: &Pool::default(), count: tokens.as_ref(), embed: &embed })
+    then(&Setting {
+        spec,
+        stage,
+        with: all,
+        pool: &Pool::default(),
+        count: tokens.as_ref(),
+        embed: &embed,
+        reviews: &[],
+    })
 }
 
 fn make(name: &str, with: Value, rows: &[Row]) -> Result<Vec<Row>, RowError> {

@@ -2,5 +2,6 @@
 
 mod endpoint;
 mod engine;
+mod memrewardbench;
 mod review;
 mod stale;
