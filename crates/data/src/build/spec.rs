@@ -142,8 +142,6 @@ pub struct Steps {
     /// Fewest elements of the list; a row with fewer is rejected.
     #[serde(default)]
     pub least: usize,
-    /// The field of a list that has, for each element of `into`, the list of replies that its checks and judges refused.
-    pub failed: Option<String>,
 }
 
 /// A check by name, with its parameters beside it.
