@@ -22,6 +22,7 @@ use crate::progress;
 use palimpsest_data::build::kind::{Made, Maker};
 use palimpsest_data::build::pool::Pool;
 use palimpsest_data::build::review::Review;
+use palimpsest_data::build::setting::Embed;
 use palimpsest_data::build::spec::CheckCall;
 use palimpsest_data::build::{Ask, BuildError, Role, Row, RowError, Setting, Spec, Stage, table};
 use palimpsest_data::ground::folder::is_file;
@@ -117,11 +118,7 @@ struct Done {
 }
 
 impl Build<'_> {
-    fn setting<'s>(
-        &'s self,
-        stage: &'s Stage,
-        embed: &'s (dyn Fn(&[&str]) -> Result<Vec<Vec<f32>>, String> + Sync),
-    ) -> Setting<'s> {
+    fn setting<'s>(&'s self, stage: &'s Stage, embed: Embed<'s>) -> Setting<'s> {
         let Options { pool, tokens, .. } = self.options;
         Setting {
             spec: self.spec,
