@@ -21,7 +21,8 @@ pub(super) fn told(
     let wrong = |name: &str| RowError::Fault(format!("the check `told` needs `{name}`"));
     let path = |name: &str| with.get(name).and_then(Value::as_str).ok_or_else(|| wrong(name));
     let share = |name: &str| with.get(name).and_then(Value::as_f64).ok_or_else(|| wrong(name));
-    let (fact, turns): (&str, Vec<Turn>) = (row.text(path("fact")?)?, row.read(path("turns")?)?);
+    let (fact, turns) = (row.text(path("fact")?)?, row.read::<Vec<Turn>>(path("turns")?));
+    let Ok(turns) = turns else { return Ok(Some("the session has no turns".to_owned())) };
     let words = content_words(fact);
     let said = |turns: &[Turn]| {
         let said: BTreeSet<String> = turns.iter().flat_map(|turn| content_words(&turn.content)).collect();

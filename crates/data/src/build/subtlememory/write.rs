@@ -7,7 +7,7 @@ use palimpsest_core::files::write_atomically;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::build::error::{BuildError, RowError};
+use crate::build::error::BuildError;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
 use crate::build::table::Published;
