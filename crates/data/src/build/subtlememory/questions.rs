@@ -48,11 +48,8 @@ struct Question {
 
 impl Question {
     fn of(fields: &Map<String, Value>) -> Result<Self, RowError> {
-        Row {
-            fields: [("question".to_owned(), Value::Object(fields.clone()))].into_iter().collect(),
-            ..Row::default()
-        }
-        .read("question")
+        let read = Self::deserialize(&Value::Object(fields.clone()));
+        read.map_err(|error| RowError::Fault(format!("a question: {error}; the stage before makes it")))
     }
 
     fn trials(&self) -> Vec<Trial> {
@@ -72,6 +69,8 @@ pub(super) fn trials(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
         let mut options: Vec<(&String, bool)> = right.chain(wrong).collect();
         setting.draws(&id, 0).shuffle(&mut options);
         let lettered = || ('A'..='Z').map(String::from).zip(&options);
+        let option =
+            |(letter, (text, _)): (String, &(&String, bool))| json!({"letter": letter, "text": text});
         let accepted = lettered().filter(|(_, (_, right))| *right == trial.right).map(|(letter, _)| letter);
         let fields = json!({
             "case_id": row.get("case_id"),
@@ -80,10 +79,9 @@ pub(super) fn trials(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
             "trial": trial.name,
             "given": trial.shown.iter().filter_map(|fact| question.facts.get(*fact)).collect::<Vec<_>>(),
             "accepted": accepted.collect::<Vec<_>>(),
-            "options": lettered().map(|(letter, (text, _))| json!({"letter": letter, "text": text})).collect::<Vec<_>>(),
+            "options": lettered().map(option).collect::<Vec<_>>(),
         });
-        let Value::Object(fields) = fields else { return Row::default() };
-        Row { id, parents: vec![row.id.clone()], fields }
+        Row { id, parents: vec![row.id.clone()], fields: fields.as_object().cloned().unwrap_or_default() }
     };
     Ok(question.trials().into_iter().enumerate().map(trial).collect())
 }

@@ -1,5 +1,7 @@
 //! Facts of non-user sets, and drafts of sessions.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -34,13 +36,8 @@ pub(super) fn select(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
         draws.shuffle(&mut facts);
     }
     if matches!(subtype, "contradictory" | "temporal") {
-        let mut seen = Vec::new();
-        facts.retain(|(answer, _)| {
-            !seen.contains(answer) && {
-                seen.push(answer.clone());
-                true
-            }
-        });
+        let mut seen = BTreeSet::new();
+        facts.retain(|(answer, _)| seen.insert(answer.clone()));
     } else if let Some(first) = facts.first().filter(|_| subtype == "any_one").map(|first| first.0.clone()) {
         facts.retain(|(answer, _)| *answer == first);
     }

@@ -31,7 +31,7 @@ pub fn order(sizes: &[usize], draws: &mut Draws) -> Vec<usize> {
     let mut placed: Vec<usize> = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {
         let last = placed.last().copied();
-        // A set with more than half of what would be left has to come now, or two of its sessions would meet at the end.
+        // A set with more than half of what would be left has to come now, or two of its sessions meet later.
         let half = waiting.len() / 2;
         let is_other = |(_, set): &(u64, usize)| Some(*set) != last;
         let is_due = |waits: &(u64, usize)| is_other(waits) && left[waits.1] > half;

@@ -4,64 +4,16 @@ use std::path::Path;
 
 use palimpsest_core::digest::sha256;
 use palimpsest_core::files::write_atomically;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::build::error::BuildError;
+use crate::build::error::{BuildError, RowError};
 use crate::build::row::Row;
 use crate::build::setting::Setting;
 use crate::build::table::Published;
 use crate::case::Turn;
 use crate::ground::order::entry;
 
-/// A row of the last stage.
-#[derive(Deserialize)]
-struct Set {
-    persona: String,
-    profile: String,
-    case_id: String,
-    case: String,
-    facts: Vec<String>,
-    qas: Value,
-    relation: String,
-    subtype: String,
-    source: String,
-    topic: String,
-    /// Table or source of the spec that the seed is from.
-    origin: String,
-    drafts: Vec<Draft>,
-    sessions: Vec<Session>,
-    placed: Vec<Placed>,
-}
-
-#[derive(Deserialize)]
-struct Draft {
-    candidates: Vec<Candidate>,
-    signal: Value,
-}
-
-#[derive(Deserialize)]
-struct Candidate {
-    #[serde(rename = "type")]
-    name: String,
-    flow: String,
-}
-
-#[derive(Deserialize)]
-struct Session {
-    #[serde(rename = "type")]
-    name: String,
-    turns: Vec<Turn>,
-}
-
-#[derive(Deserialize)]
-struct Placed {
-    session_id: String,
-    order: usize,
-    timestamp: String,
-}
-
-/// A session as written, its set and its tokens.
+/// A session as written, its place, its set and its tokens (of what the turns say).
 struct Told {
     order: usize,
     set: usize,
@@ -69,99 +21,105 @@ struct Told {
     json: Value,
 }
 
+/// One folder a persona. Provenance is of sets; depths and distances are places of the history as written.
 pub(super) fn write(setting: &Setting<'_>, rows: &[Row], dir: &Path) -> Result<Vec<Published>, BuildError> {
-    let mut personas: Vec<(String, Vec<(&Row, Set)>)> = Vec::new();
+    let broken = |error: RowError| {
+        let (RowError::Rejected(what) | RowError::Fault(what)) = error;
+        BuildError::stage(setting.stage, what)
+    };
+    let mut personas: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in rows {
-        let set = Set::deserialize(&Value::Object(row.fields.clone()));
-        let set =
-            set.map_err(|error| BuildError::stage(setting.stage, format!("row {}: {error}", row.id)))?;
-        let new = || (set.persona.clone(), Vec::new());
-        entry(&mut personas, |(persona, _)| *persona == set.persona, new).1.push((row, set));
+        let persona = row.text("persona").map_err(broken)?;
+        entry(&mut personas, |known| known.0 == persona, || (persona, Vec::new())).1.push(row);
     }
     let mut published = Vec::new();
-    for (persona, sets) in &personas {
-        let mut told = Vec::new();
-        for (nth, (_, set)) in sets.iter().enumerate() {
-            told.extend(sessions(setting, nth, set)?);
+    for (persona, sets) in personas {
+        let (mut told, mut instances) = (Vec::new(), Vec::new());
+        for (nth, row) in sets.iter().enumerate() {
+            let sessions = sessions(setting, nth, row).map_err(broken)?;
+            instances.push(instance(row, &sessions).map_err(broken)?);
+            told.extend(sessions);
         }
         told.sort_by_key(|session| session.order);
-        let instances: Vec<Value> = sets.iter().map(|(_, set)| instance(set)).collect();
         let folder = dir.join(format!("persona_{persona}"));
         std::fs::create_dir_all(&folder).map_err(BuildError::io("make", &folder))?;
-        let history: Vec<&Value> = told.iter().map(|session| &session.json).collect();
-        for (name, rows) in
-            [("history_sessions.json", json!(history)), ("bench_instances.json", json!(instances))]
-        {
+        let history = told.iter().map(|session| session.json.clone()).collect();
+        let files = [("history_sessions.json", history), ("bench_instances.json", instances.clone())];
+        for (name, rows) in files {
             let file = folder.join(name);
-            let text = format!("{rows:#}\n");
+            let text = format!("{:#}\n", Value::Array(rows));
             write_atomically(&file, text.as_bytes()).map_err(BuildError::io("write", &file))?;
         }
-        for (nth, ((row, set), instance)) in sets.iter().zip(&instances).enumerate() {
-            let details = json!({"sources": [source(setting, set)], "places": places(&told, nth)});
+        for (nth, (row, instance)) in sets.iter().zip(instances).enumerate() {
+            let origin = row.text("origin").map_err(broken)?;
+            let source = setting.spec.sources.get(origin);
+            let licence = source.map_or(&setting.spec.licence, |source| &source.licence);
+            let sources = json!([{"slot": "seed", "source": origin, "licence": licence}]);
             published.push(Published {
-                uid: set.case_id.clone(),
+                uid: row.text("case_id").map_err(broken)?.to_owned(),
                 row: row.id.clone(),
                 digest: sha256(instance.to_string()),
-                details: details.as_object().cloned().unwrap_or_default(),
+                details: Map::from_iter([
+                    ("sources".to_owned(), sources),
+                    ("places".to_owned(), places(&told, nth).into()),
+                ]),
             });
         }
     }
     Ok(published)
 }
 
-fn sessions(setting: &Setting<'_>, nth: usize, set: &Set) -> Result<Vec<Told>, BuildError> {
-    let counts = [set.facts.len(), set.drafts.len(), set.sessions.len(), set.placed.len()];
-    if counts.iter().any(|count| *count != counts[0]) {
-        let [facts, drafts, sessions, placed] = counts;
-        let what = format!(
-            "{} has {facts} facts, {drafts} drafts, {sessions} sessions and {placed} places",
-            set.case_id
-        );
-        return Err(BuildError::stage(setting.stage, what));
+fn sessions(setting: &Setting<'_>, set: usize, row: &Row) -> Result<Vec<Told>, RowError> {
+    let [n, drafts, placed] = ["sessions", "drafts", "placed"].map(|name| row.list(name).map(<[Value]>::len));
+    let n = n?;
+    if [drafts?, placed?, row.list("facts")?.len()] != [n; 3] {
+        return Err(RowError::Fault(format!(
+            "row {}: facts, drafts, sessions and places differ in number",
+            row.id
+        )));
     }
-    let of = |((draft, session), placed): ((&Draft, &Session), &Placed)| {
-        let text: Vec<&str> = session.turns.iter().map(|turn| turn.content.as_str()).collect();
-        let tokens = setting.count.count(&text.join("\n"));
-        let tokens = tokens.map_err(|error| BuildError::stage(setting.stage, error.to_string()))?;
-        let flow = draft.candidates.iter().find(|of| of.name == session.name).map(|of| &of.flow);
+    let session = |nth: usize| {
+        let [draft, session, place] = ["drafts", "sessions", "placed"].map(|name| format!("{name}.{nth}."));
+        let (turns, name): (Vec<Turn>, &str) =
+            (row.read(&format!("{session}turns"))?, row.text(&format!("{session}type"))?);
+        let flow =
+            row.list(&format!("{draft}candidates"))?.iter().find(|candidate| candidate["type"] == name);
+        let said: Vec<&str> = turns.iter().map(|turn| turn.content.as_str()).collect();
+        let tokens = setting.count.count(&said.join("\n"));
+        let order = row.number(&format!("{place}order"))?;
         let json = json!({
-            "session_id": placed.session_id,
-            "order": placed.order,
-            "timestamp": placed.timestamp,
-            "history": session.turns,
-            "source": set.source,
-            "case_id": set.case_id,
-            "conversation_type": session.name,
-            "conversation_flow": flow,
-            "persona_id": set.persona,
-            "persona_signal_level": draft.signal,
+            "session_id": row.text(&format!("{place}session_id"))?,
+            "order": order,
+            "timestamp": row.text(&format!("{place}timestamp"))?,
+            "history": turns,
+            "source": row.text("source")?,
+            "case_id": row.text("case_id")?,
+            "conversation_type": name,
+            "conversation_flow": flow.map(|candidate| &candidate["flow"]),
+            "persona_id": row.text("persona")?,
+            "persona_signal_level": row.get(&format!("{draft}signal")),
         });
-        Ok(Told { order: placed.order, set: nth, tokens, json })
+        Ok(Told { order, set, tokens: tokens.map_err(|error| RowError::Fault(error.to_string()))?, json })
     };
-    set.drafts.iter().zip(&set.sessions).zip(&set.placed).map(of).collect()
+    (0..n).map(session).collect()
 }
 
-fn instance(set: &Set) -> Value {
-    json!({
-        "instance_id": set.case_id,
-        "case_id": set.case_id,
-        "case": set.case,
-        "facts": set.facts,
-        "persona_id": set.persona,
-        "persona_str": set.profile,
-        "qas": set.qas,
-        "relation_type": set.relation,
-        "relation_subtype": set.subtype,
-        "session_ids": set.placed.iter().map(|placed| &placed.session_id).collect::<Vec<_>>(),
-        "source": set.source,
-        "topic": set.topic,
-    })
-}
-
-fn source(setting: &Setting<'_>, set: &Set) -> Value {
-    let file = setting.spec.sources.get(&set.origin);
-    let licence = file.map_or(&setting.spec.licence, |source| &source.licence);
-    json!({"slot": "seed", "source": set.origin, "licence": licence})
+fn instance(row: &Row, sessions: &[Told]) -> Result<Value, RowError> {
+    let ids: Vec<&Value> = sessions.iter().map(|session| &session.json["session_id"]).collect();
+    Ok(json!({
+        "instance_id": row.text("case_id")?,
+        "case_id": row.text("case_id")?,
+        "case": row.text("case")?,
+        "facts": row.list("facts")?,
+        "persona_id": row.text("persona")?,
+        "persona_str": row.text("profile")?,
+        "qas": row.list("qas")?,
+        "relation_type": row.text("relation")?,
+        "relation_subtype": row.text("subtype")?,
+        "session_ids": ids,
+        "source": row.text("source")?,
+        "topic": row.text("topic")?,
+    }))
 }
 
 /// Sessions and tokens before each session of a set, and from its sibling before to it: places apart, and tokens of what is between.
