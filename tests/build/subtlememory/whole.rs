@@ -16,16 +16,16 @@ use super::{all, each, fields, preset, row, with};
 struct Words(usize);
 
 impl Words {
-    fn next(&mut self) -> String {
+    fn one(&mut self) -> String {
         let syllable = |n: usize| {
             format!("{}{}", char::from(b"bdfgklmnprstvz"[n % 14]), char::from(b"aeiou"[n / 14 % 5]))
         };
         self.0 += 1;
-        format!("{}{}zo", syllable(self.0 / 70), syllable(self.0 % 70))
+        format!("{}{}{}zo", syllable(self.0 / 4900), syllable(self.0 / 70), syllable(self.0))
     }
 
     fn some(&mut self, n: usize) -> String {
-        (0..n).map(|_| self.next()).collect::<Vec<_>>().join(" ")
+        (0..n).map(|_| self.one()).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -88,7 +88,7 @@ fn built(spec: &Spec) -> Vec<Row> {
         {
             let facts: Vec<String> =
                 (0..if planned.text("subtype").unwrap() == "multi_evidence" { 3 } else { 2 })
-                    .map(|_| format!("Ilse keeps {} near {} {}.", words.next(), words.next(), words.next()))
+                    .map(|_| format!("Ilse keeps {} near {} {}.", words.one(), words.one(), words.one()))
                     .collect();
             planned.fields.extend(fields(json!({"case": "What Ilse keeps.", "facts": facts})));
             let mut drafted = each(spec, "drafts", json!({}), &planned).unwrap().remove(0);
@@ -119,12 +119,12 @@ fn built(spec: &Spec) -> Vec<Row> {
             ("contradictory", "contradictory"),
         ];
         let (relation, subtype) = kinds[nth % 5];
-        let same = words.next();
-        let entry = |_| json!({"answer": if subtype == "any_one" { same.clone() } else { words.next() }});
+        let same = words.one();
+        let entry = |_| json!({"answer": if subtype == "any_one" { same.clone() } else { words.one() }});
         let entries: Vec<Value> = (0..5).map(entry).collect();
         let near = if nth == 14 { "nearby " } else { "" };
         let told = entries.iter().map(|entry| {
-            format!("The mill grinds {near}{} with {}.", words.next(), entry["answer"].as_str().unwrap())
+            format!("The mill grinds {near}{} with {}.", words.one(), entry["answer"].as_str().unwrap())
         });
         let told: Vec<String> = told.collect();
         let record = json!({
