@@ -4,6 +4,7 @@ mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use palimpsest::build::pool::Pool;
 use palimpsest::build::subtlememory::KIND;
 use palimpsest::build::subtlememory::plan::{Relation, quotas};
 use palimpsest::build::subtlememory::questions::trials_of;
@@ -44,7 +45,7 @@ fn embed(texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
 fn with<T>(spec: &Spec, stage: &str, with: Value, then: impl FnOnce(&Setting<'_>) -> T) -> T {
     let mut settings = spec.settings.clone();
     settings.extend(fields(with));
-    let (pool, count) = (Default::default(), CharsPerToken::new(4.0).unwrap());
+    let (pool, count) = (Pool::default(), CharsPerToken::new(4.0).unwrap());
     then(&Setting { spec, stage, with: settings, pool: &pool, count: &count, embed: &embed })
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::build::checks::needed;
 use crate::build::error::RowError;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
@@ -18,10 +19,8 @@ pub(super) fn told(
     with: &Map<String, Value>,
     row: &Row,
 ) -> Result<Option<String>, RowError> {
-    let wrong = |name: &str| RowError::Fault(format!("the check `told` needs `{name}`"));
-    let path = |name: &str| with.get(name).and_then(Value::as_str).ok_or_else(|| wrong(name));
-    let share = |name: &str| with.get(name).and_then(Value::as_f64).ok_or_else(|| wrong(name));
-    let (fact, turns) = (row.text(path("fact")?)?, row.read::<Vec<Turn>>(path("turns")?));
+    let [fact, turns] = ["fact", "turns"].map(|name| needed::<String>(with, name));
+    let (fact, turns) = (row.text(&fact?)?, row.read::<Vec<Turn>>(&turns?));
     let Ok(turns) = turns else { return Ok(Some("the session has no turns".to_owned())) };
     let words = content_words(fact);
     let said = |turns: &[Turn]| {
@@ -30,9 +29,9 @@ pub(super) fn told(
     };
     let (all, opening) = (said(&turns), turns.first().map_or(0.0, |turn| said(std::slice::from_ref(turn))));
     let percent = |share: f64| format!("{:.0}% of the fact's words", 100.0 * share);
-    Ok(if all < share("least")? {
+    Ok(if all < needed::<f64>(with, "least")? {
         Some(format!("the session says {}", percent(all)))
-    } else if opening >= share("opening")? {
+    } else if opening >= needed::<f64>(with, "opening")? {
         Some(format!("the first turn says {}", percent(opening)))
     } else {
         let whole = phrase(fact);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::build::error::RowError;
+use crate::build::kind::Made;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
-use crate::build::table::Made;
 use crate::ground::order::entry;
 
 /// A history that sets are dealt to.

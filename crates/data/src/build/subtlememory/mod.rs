@@ -10,7 +10,7 @@ pub mod sessions;
 pub mod spread;
 mod write;
 
-use super::table::{Kind, Maker};
+use super::kind::{Kind, Maker};
 
 pub const KIND: Kind = Kind {
     name: "subtlememory",

@@ -7,9 +7,9 @@ use jiff::civil::Date;
 use serde_json::{Value, json};
 
 use crate::build::error::RowError;
+use crate::build::kind::Made;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
-use crate::build::table::Made;
 use crate::case::draw::Draws;
 use crate::ground::order::entry;
 

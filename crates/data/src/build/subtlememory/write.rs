@@ -7,9 +7,9 @@ use palimpsest_core::files::write_atomically;
 use serde_json::{Map, Value, json};
 
 use crate::build::error::{BuildError, RowError};
+use crate::build::kind::Published;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
-use crate::build::table::Published;
 use crate::case::Turn;
 use crate::ground::order::entry;
 
