@@ -2,4 +2,5 @@
 
 mod endpoint;
 mod engine;
+mod stale;
 mod subtlememory;

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use super::error::RowError;
 use super::expression;
+use super::kind::Check;
 use super::row::Row;
 use super::setting::Setting;
-use super::table::Check;
 use crate::benchmarks::stale::change_words;
 use crate::case::Turn;
 use crate::case::check::is_stray;
@@ -184,15 +184,13 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// `a`, `b`: the share of the word trigrams of `a` that `b` has is at most `most`, or at least `least`. A text of fewer words is one trigram.
+/// `a`, `b`: the share of the word triples of `a` that `b` has is at most `most`, or at least `least`; of pairs or words if `a` has fewer.
 fn overlap(with: &With, row: &Row, limit: &str) -> Found {
-    let trigrams = |text: &str| -> BTreeSet<Vec<String>> {
-        let words = words(text);
-        words.windows(words.len().clamp(1, 3)).map(<[String]>::to_vec).collect()
-    };
     let (a, b): (String, String) = (needed(with, "a")?, needed(with, "b")?);
     let bound: f64 = needed(with, limit)?;
-    let [of, other] = [&a, &b].map(|path| trigrams(&text(row, path)));
+    let [of, other] = [&a, &b].map(|path| words(&text(row, path)));
+    let size = of.len().clamp(1, 3);
+    let [of, other] = [&of, &other].map(|words| words.windows(size).collect::<BTreeSet<_>>());
     let share = of.intersection(&other).count() as f64 / of.len().max(1) as f64;
     let misses = if limit == "most" { share > bound } else { share < bound };
     Ok(misses.then(|| format!("`{b}` has {:.0}% of the word triples of `{a}`", 100.0 * share)))

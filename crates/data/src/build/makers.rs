@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::RowError;
+use super::kind::{Made, Maker};
 use super::row::Row;
 use super::setting::Setting;
-use super::table::{Made, Maker};
 use crate::ground::words::folded;
 
-pub const MAKERS: &[(&str, Maker)] =
-    &[("distinct", Maker::All(distinct)), ("apart", Maker::All(apart)), ("sample", Maker::All(sample))];
+pub const MAKERS: &[(&str, Maker)] = &[("distinct", Maker::All(distinct)), ("sample", Maker::All(sample))];
 
 /// Drops a row whose texts at `fields` are those of an earlier row; letter case and white space do not count.
 fn distinct(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
@@ -23,32 +22,6 @@ fn distinct(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> 
         })
     });
     made.collect()
-}
-
-/// Drops a row whose text at `field` has a cosine of `below` or more to that of an earlier row that is kept. Rows with the flag `of`, if it
-/// is given, are kept, and are what others are held against.
-fn apart(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
-    let (field, below): (String, f32) = (setting.needed("field")?, setting.needed("below")?);
-    let of: Option<String> = setting.given("of")?;
-    let texts = rows.iter().map(|row| row.text(&field)).collect::<Result<Vec<_>, _>>()?;
-    let vectors = (setting.embed)(&texts).map_err(RowError::Fault)?;
-    let is_of = |row: &Row| of.as_ref().and_then(|of| row.get(of)).is_some_and(|flag| flag == true);
-    let cosine = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-    let mut against: Vec<&[f32]> = Vec::new();
-    against
-        .extend(rows.iter().zip(&vectors).filter(|(row, _)| is_of(row)).map(|(_, vector)| vector.as_slice()));
-    let mut made = Vec::new();
-    for (row, vector) in rows.iter().zip(&vectors) {
-        if !is_of(row) && against.iter().any(|other| cosine(other, vector) >= below) {
-            made.push(Err((row.id.clone(), "too like another row".to_owned())));
-            continue;
-        }
-        if of.is_none() {
-            against.push(vector);
-        }
-        made.push(Ok(copy(row)));
-    }
-    Ok(made)
 }
 
 /// Keeps `n` rows of each value of the field `by`, or of all. Each row has a draw of its own, so that another row moves none but those at

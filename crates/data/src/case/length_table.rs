@@ -78,4 +78,27 @@ pub fn table(by: GroupBy<'_>, rows: &[LengthRow]) -> String {
     aligned(&lines, |column| column > 1)
         + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe).\n\
            Content and JSON: mean tokens of what the turns say alone, and of history and query as JSON."
+        + &placements(split, rows)
+}
+
+/// Places of the old and the new session, below the table; empty for benchmarks without them.
+fn placements(split: &str, rows: &[LengthRow]) -> String {
+    let head =
+        ["tokens of", split, "old at", "new at", "distance", "tail", "before new", "between", "after new"];
+    let mut lines: Vec<Vec<String>> = vec![head.map(String::from).into()];
+    for LengthRow { tokenizer, measured, .. } in rows {
+        let Some(of) = measured.placement else { continue };
+        let sessions = [of.old_at, of.new_at, of.distance, of.tail].map(|mean| format!("{mean:.2}"));
+        let tokens = [of.new_at_tokens, of.distance_tokens, of.tail_tokens].map(|mean| format!("{mean:.0}"));
+        let cells = [tokenizer.clone(), measured.split.clone()].into_iter().chain(sessions).chain(tokens);
+        lines.push(cells.collect());
+    }
+    if lines.len() == 1 {
+        return String::new();
+    }
+    let table = aligned(&lines, |column| column > 1);
+    format!(
+        "\n\n{table}\nPlaces of the old and the new session: sessions before each, from old to new, and after new; and mean tokens of what the\n\
+         turns before new, between both and after new say."
+    )
 }

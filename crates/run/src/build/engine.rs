@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::asking::{Said, put};
 use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, roles_of};
-use super::life::{Life, Outside, fault};
+use super::life::{Life, Outside, fault, settings};
 use super::models::{LazyEmbedder, LazyTokens, Models, Worker};
 use super::rows::{Known, Part, form};
 use super::show::provenance;
@@ -23,7 +23,8 @@ use palimpsest_data::build::kind::{Made, Maker};
 use palimpsest_data::build::pool::Pool;
 use palimpsest_data::build::spec::CheckCall;
 use palimpsest_data::build::{Ask, BuildError, Role, Row, RowError, Setting, Spec, Stage, table};
-use palimpsest_data::ground::jsonl::{RowLog, write_rows};
+use palimpsest_data::ground::folder::is_file;
+use palimpsest_data::ground::jsonl::{RowLog, read_rows, write_rows};
 
 /// Rows in a row that end a build if every attempt at them was an error.
 const GIVE_UP_AFTER: usize = 3;
@@ -101,13 +102,6 @@ struct Build<'a> {
     known: Known,
     options: &'a Options<'a>,
     embedder: &'a LazyEmbedder,
-}
-
-/// The spec's settings, and the stage's own over them.
-pub(super) fn settings(spec: &Spec, stage: &Stage) -> Map<String, Value> {
-    let mut with = spec.settings.clone();
-    with.extend(stage.with.clone());
-    with
 }
 
 /// A row that was processed.
@@ -276,8 +270,10 @@ impl Build<'_> {
             match life.live(&made)? {
                 Ok(mut lived) => {
                     if stage.ask.is_some() {
-                        let changed =
-                            lived.fields.iter().filter(|(name, value)| made.fields.get(*name) != Some(value));
+                        let changed = lived
+                            .fields
+                            .iter()
+                            .filter(|(name, value)| made.fields.get(*name) != Some(*value));
                         let before = |name: &String| made.fields.get(name).cloned().unwrap_or_default();
                         outcome.before = changed.map(|(name, _)| (name.clone(), before(name))).collect();
                     }
@@ -302,9 +298,8 @@ impl Build<'_> {
         let Some((stage, kind)) = self.spec.stages.last().zip(table::kind(&self.spec.kind)) else {
             return Ok(0);
         };
-        let there = palimpsest_data::ground::jsonl::read_rows::<Value>(&folder.dir, PROVENANCE)?;
-        if palimpsest_data::ground::folder::is_file(&folder.dir, PROVENANCE) {
-            return Ok(there.len());
+        if is_file(&folder.dir, PROVENANCE) {
+            return Ok(read_rows::<Value>(&folder.dir, PROVENANCE)?.len());
         }
         let embed = |texts: &[&str]| self.embedder.embed(texts);
         let setting = self.setting(stage, &embed);

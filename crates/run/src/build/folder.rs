@@ -175,7 +175,7 @@ impl BuildFolder {
     pub fn discard_from(&self, stage: &str) -> anyhow::Result<()> {
         let first = position(self.spec(), stage)?;
         let stages = (first..self.spec().stages.len()).map(|nth| self.stage_file(nth));
-        // The data last in use go first, so that a kill leaves no data of rows that are gone.
+        // The provenance goes first: with it the data would count as whole.
         for name in [PROVENANCE.to_owned(), YIELD.to_owned()].into_iter().chain(stages) {
             folder::remove(&self.dir, &name)
                 .with_context(|| format!("cannot remove {}", self.dir.join(&name).display()))?;

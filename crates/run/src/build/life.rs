@@ -9,7 +9,7 @@ use palimpsest_core::digest::sha256;
 use palimpsest_data::build::expression::holds;
 use palimpsest_data::build::setting::draws;
 use palimpsest_data::build::spec::{CheckCall, Steps};
-use palimpsest_data::build::{Ask, BuildError, Row, RowError, Stage};
+use palimpsest_data::build::{Ask, BuildError, Row, RowError, Spec, Stage};
 use palimpsest_data::case::draw::Draws;
 
 /// Seeds of samplers; some servers take no larger ones.
@@ -34,6 +34,13 @@ pub struct Life<'a> {
 
 /// The row that was made, or the reason why there is none.
 type Lived = Result<Row, String>;
+
+/// The spec's settings, and the stage's own over them.
+pub fn settings(spec: &Spec, stage: &Stage) -> Map<String, Value> {
+    let mut with = spec.settings.clone();
+    with.extend(stage.with.clone());
+    with
+}
 
 /// A fault of a row as an error of its stage.
 pub fn fault(stage: &Stage, error: RowError) -> BuildError {

@@ -12,7 +12,7 @@ use crate::embedder::Embedder;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, ModelStore, TokenCounter, Weights};
 use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::{ContextLength, LocalOptions, ThinkingOptions};
-use palimpsest_core::text::{CountTokens, TextError, ThinkingMode};
+use palimpsest_core::text::{CountTokens, SpecialTokens, TextError, ThinkingMode};
 use palimpsest_data::build::Role;
 
 /// How models are opened.
@@ -178,6 +178,10 @@ impl LazyTokens {
 impl CountTokens for LazyTokens {
     fn count(&self, text: &str) -> Result<usize, TextError> {
         self.counter()?.tokens.count(text)
+    }
+
+    fn count_each(&self, texts: &[&str], special: SpecialTokens) -> Result<Vec<usize>, TextError> {
+        self.counter()?.tokens.count_each(texts, special)
     }
 }
 

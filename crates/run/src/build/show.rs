@@ -6,9 +6,8 @@ use anyhow::ensure;
 use serde_json::{Map, Value, json};
 
 use super::asking::Said;
-use super::engine::settings;
 use super::folder::{BuildFolder, PROVENANCE};
-use super::life::{Life, Outside, digest};
+use super::life::{Life, Outside, digest, settings};
 use super::stage_file::{ACCEPTED, Asked, Attempt, Checked, Line, Outcome};
 use crate::chat::{ChatError, Message};
 use palimpsest_data::build::kind::Published;
@@ -159,7 +158,7 @@ fn with_prompts(
     }
     let rejected = outcome.rejected.iter().map(|one| (one.id.clone(), one.fields.clone()));
     rows.extend(rejected.map(|(id, fields)| Row { id, parents: Vec::new(), fields }));
-    let mut prompts = VecDeque::new();
+    let mut prompts: HashMap<String, VecDeque<Option<Vec<Message>>>> = HashMap::new();
     for row in rows {
         let of_row: Vec<&Attempt> = attempts.iter().filter(|attempt| attempt.row == row.id).collect();
         let mut recorded = Recorded::of(&of_row);
@@ -174,11 +173,12 @@ fn with_prompts(
         // A template that fails now has no prompts to show.
         let _ = life.live(&row);
         let count = of_row.iter().map(|attempt| asked(attempt).count()).sum();
-        prompts.extend(recorded.prompts.into_iter().map(Some).chain(std::iter::repeat(None)).take(count));
+        let rendered = recorded.prompts.into_iter().map(Some).chain(std::iter::repeat(None)).take(count);
+        prompts.insert(row.id.clone(), rendered.collect());
     }
     let shown = |attempt: &Attempt| {
         let same = |asked: &Asked| {
-            let messages = prompts.pop_front().flatten();
+            let messages = prompts.get_mut(&attempt.row).and_then(VecDeque::pop_front).flatten();
             messages.filter(|messages| digest(messages) == asked.prompt)
         };
         (attempt.clone(), asked(attempt).map(same).collect())

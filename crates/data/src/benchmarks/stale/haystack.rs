@@ -209,10 +209,10 @@ fn even(draws: &mut Draws, slots: &mut [i64], from: i64, to: i64) {
 
 /// With gaps of which one may be a hundred times another, so that nothing marks what comes after new.
 fn uneven(draws: &mut Draws, slots: &mut [i64], from: i64, to: i64) {
-    let mut weights: Vec<i64> = (0..=slots.len()).map(|_| 1 + draws.below(100) as i64).collect();
+    let weights: Vec<i64> = (0..=slots.len()).map(|_| 1 + draws.below(100) as i64).collect();
     let whole: i64 = weights.iter().sum();
     let mut done = 0;
-    for (slot, weight) in slots.iter_mut().zip(weights.drain(..)) {
+    for (slot, weight) in slots.iter_mut().zip(weights) {
         done += weight;
         *slot = from + (to - from) * done / whole;
     }

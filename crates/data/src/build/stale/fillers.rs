@@ -1,37 +1,21 @@
 //! Sessions of the pool that may stand in a row's haystack.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
 use super::super::error::RowError;
 use super::super::makers::copy;
-use super::super::pool::{Pool, PoolSession};
+use super::super::pool::PoolSession;
 use super::super::row::Row;
 use super::super::setting::Setting;
-use super::haystack::Size;
-use super::{FACTS, SIDES};
-use crate::benchmarks::stale::sample::distractors;
+use super::terms::{FACTS, SIDES, Size, pool};
 use crate::benchmarks::stale::{FEWEST, TOLD};
 use crate::case::Turn;
 use crate::case::check::near::{ALIKE, Shingles, pairs};
 use crate::case::check::words::{content_words, part_said};
 use crate::case::draw::Draws;
 use crate::construct::session::USER;
-use crate::construct::texts::LICENCE;
-
-/// The built-in sample's sessions, for builds without a pool.
-static OWN: LazyLock<Pool> = LazyLock::new(|| {
-    let session = |distractor: &crate::benchmarks::stale::haystack::Distractor| {
-        PoolSession::new(format!("sample-{}", distractor.topic), "sample", LICENCE, distractor.turns.clone())
-    };
-    Pool { sessions: distractors().iter().map(session).collect() }
-});
-
-pub fn pool<'a>(setting: &Setting<'a>) -> &'a Pool {
-    if setting.pool.sessions.is_empty() { &OWN } else { setting.pool }
-}
 
 /// Adds `candidates`, sessions of the pool in a seeded order, and `needed`, how many sessions and tokens of them the haystack takes. Settings:
 /// `quotas`, shares by source; `offer`, how many times as many to list as are needed (2); `values`, fields of texts that no session may say;

@@ -10,43 +10,18 @@ use super::super::makers::copy;
 use super::super::pool::PoolSession;
 use super::super::row::Row;
 use super::super::setting::Setting;
-use super::SIDES;
-use super::fillers::pool;
-use crate::benchmarks::stale::haystack::{DURATIONS, MAX_GAP_DAYS, MAX_SESSIONS, dates, exactly};
+use super::terms::{SESSIONS, SIDES, Size, pool};
+use crate::benchmarks::stale::haystack::{DURATIONS, MAX_GAP_DAYS, dates, exactly};
 use crate::case::Turn;
 use crate::case::check::calendar::misfits;
 use crate::case::draw::Draws;
 use crate::construct::session::tokens;
 
-/// STALE's: sessions, and those that old and new are drawn from.
-const SESSIONS: usize = 50;
+/// Of STALE's sessions, those that old and new are drawn from.
 const OF_OLD: (usize, usize) = (0, 15);
 const OF_NEW: (usize, usize) = (30, 40);
-/// Days that are tried for a row whose texts name days.
-const DAYS: usize = 366;
-
-/// How long a history is.
-#[derive(Clone, Copy)]
-pub enum Size {
-    Sessions(usize),
-    Tokens(usize),
-}
-
-impl Size {
-    /// The setting `tokens`, else `sessions`, else STALE's 50 sessions.
-    pub fn of(setting: &Setting<'_>) -> Result<Self, RowError> {
-        if let Some(tokens) = setting.given("tokens")? {
-            return Ok(Size::Tokens(tokens));
-        }
-        let sessions = setting.given("sessions")?.unwrap_or(SESSIONS);
-        match (2..=MAX_SESSIONS).contains(&sessions) {
-            true => Ok(Size::Sessions(sessions)),
-            false => Err(RowError::Fault(format!(
-                "the setting `sessions` is {sessions}; write 2 to {MAX_SESSIONS}"
-            ))),
-        }
-    }
-}
+/// Draws of dates that are tried for a row whose texts name days or months.
+const DRAWS: usize = 10_000;
 
 /// A number, or several to draw from.
 #[derive(Deserialize)]
@@ -82,6 +57,10 @@ pub fn place(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         *into = setting.given::<Drawn>(name)?.map(|drawn| drawn.draw(&mut draws));
     }
     let positions: BTreeMap<String, f64> = setting.given("positions")?.unwrap_or_default();
+    if !positions.is_empty() && (distance.is_some() || tail.is_some()) {
+        let fault = "the setting `positions` is given beside `distance` or `tail`; keep one of both ways";
+        return Err(RowError::Fault(fault.to_owned()));
+    }
     if let Some((name, share)) = positions
         .iter()
         .find(|(name, share)| !["old", "new"].contains(&name.as_str()) || !(0.0..=1.0).contains(*share))
@@ -155,7 +134,7 @@ struct Placement {
 
 /// Puts the sessions of the field that `from` names (`fillers`; ids, or objects with an `id`) into the places of `placement`. Adds `fillers`,
 /// their ids in the order of the history, and `layout`: places, depths, distance, tail, and errors where tokens were aimed at. A row whose
-/// tokens are off by more than 64 and by more than 1% is rejected. Of STALE's rows, the lists that were chosen from are dropped.
+/// tokens are off by more than 64 and by more than 1% is rejected. The lists that were chosen from are dropped.
 pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let from: String = setting.given("from")?.unwrap_or_else(|| "fillers".to_owned());
     let placement: Placement = row.read("placement")?;
@@ -164,16 +143,14 @@ pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
     let mut left: Vec<(&PoolSession, usize)> = Vec::new();
     for one in row.list(&from)? {
         let id = one.as_str().or_else(|| one.get("id").and_then(Value::as_str)).unwrap_or_default();
-        let Some(session) = known.get(id) else {
+        let Some(&session) = known.get(id) else {
             return Err(RowError::Fault(format!(
                 "row {}: the pool has no session {id:?}; give the distractors that the build began with",
                 row.id
             )));
         };
-        left.push((
-            session,
-            session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?,
-        ));
+        let tokens = session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?;
+        left.push((session, tokens));
     }
     let aims = [placement.before, placement.between, placement.after];
     let is_packed = placement.unit == "tokens";
@@ -218,31 +195,29 @@ pub fn haystack(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
     Ok(vec![made])
 }
 
-/// Takes sessions of `aim` tokens in all: the first ones as long as they fit, then the one that comes nearest in place of the last.
+/// Takes sessions of `aim` tokens in all: each that fits, in order, and then the one that comes nearest in place of the last.
 fn packed<'a>(left: &mut Vec<(&'a PoolSession, usize)>, aim: usize) -> Vec<(&'a PoolSession, usize)> {
-    let mut room = aim;
-    let fitting = left.iter().take_while(|(_, tokens)| {
-        let fits = *tokens <= room;
-        room -= if fits { *tokens } else { 0 };
-        fits
-    });
-    let count = fitting.count();
-    let mut taken: Vec<_> = left.drain(..count).collect();
+    let (mut taken, mut others, mut room) = (Vec::new(), Vec::new(), aim);
+    for one in left.drain(..) {
+        let fits = one.1 <= room;
+        room -= if fits { one.1 } else { 0 };
+        if fits { taken.push(one) } else { others.push(one) }
+    }
     if let Some(last) = taken.pop() {
         room += last.1;
-        left.insert(0, last);
+        others.push(last);
     }
-    let nearest = (0..left.len()).min_by_key(|at| left[*at].1.abs_diff(room));
-    if let Some(at) = nearest.filter(|at| left[*at].1.abs_diff(room) < room) {
-        taken.push(left.remove(at));
+    let nearest = (0..others.len()).min_by_key(|at| others[*at].1.abs_diff(room));
+    if let Some(at) = nearest.filter(|at| others[*at].1.abs_diff(room) < room) {
+        taken.push(others.remove(at));
     }
+    *left = others;
     taken
 }
 
 /// Adds `times` and `query_time`. From old to new it is `gap_days`, or a duration of the class `time_gap`; from new to the query
 /// `query_gap_days`, or one of the class `lasts`, in which the new state holds: minutes, hours, days, weeks, months, years or permanent.
-/// Without either it is STALE's sample's range of months, and of days. The day is one on which the words for days and months in both
-/// sessions and the queries are right.
+/// Without either it is months, and days. The day is one on which the words for days and months in both sessions and the queries are right.
 pub fn times(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let ranges =
         [range(row, "gap_days", "time_gap", "months")?, range(row, "query_gap_days", "lasts", "days")?];
@@ -251,7 +226,7 @@ pub fn times(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     let [old, new] = SIDES.map(|side| row.read::<Vec<Turn>>(side));
     let (old, new) = (old?, new?);
     let queries: BTreeMap<String, String> = row.read("probing_queries")?;
-    for attempt in 0..DAYS {
+    for attempt in 0..DRAWS {
         let (times, query_time) = dates(&mut setting.draws(&row.id, attempt), ranges, places, sessions)
             .map_err(|error| RowError::Fault(format!("row {}: {error}", row.id)))?;
         let fits = |turns: &[Turn], place: usize| {

@@ -8,9 +8,10 @@
 mod fillers;
 mod haystack;
 mod sessions;
+mod terms;
 mod write;
 
-use super::table::{Kind, Maker};
+use super::kind::{Kind, Maker};
 
 pub const KIND: Kind = Kind {
     name: "stale",
@@ -30,8 +31,3 @@ pub const KIND: Kind = Kind {
     checks: &[("told", sessions::told)],
     write: write::write,
 };
-
-/// Fields of evidence sessions.
-const SIDES: [&str; 2] = ["old_session", "new_session"];
-/// Fields of statements.
-const FACTS: [&str; 2] = ["M_old", "M_new"];

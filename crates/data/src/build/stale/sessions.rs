@@ -7,7 +7,7 @@ use super::super::error::RowError;
 use super::super::makers::copy;
 use super::super::row::Row;
 use super::super::setting::Setting;
-use super::{FACTS, SIDES};
+use super::terms::{FACTS, SIDES};
 use crate::benchmarks::stale::TOLD;
 use crate::benchmarks::stale::sample::scenarios;
 use crate::case::Turn;

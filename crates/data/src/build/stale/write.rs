@@ -10,12 +10,11 @@ use palimpsest_core::digest::sha256;
 use serde_json::{Map, Value, json};
 
 use super::super::error::{BuildError, RowError};
+use super::super::kind::Published;
 use super::super::pool::PoolSession;
 use super::super::row::Row;
 use super::super::setting::Setting;
-use super::super::table::Published;
-use super::SIDES;
-use super::fillers::pool;
+use super::terms::{SIDES, pool};
 use crate::benchmarks::stale::haystack::woven;
 use crate::benchmarks::stale::{Pair, write_stale};
 use crate::case::{Case, Turn};
@@ -46,7 +45,9 @@ pub fn write(setting: &Setting<'_>, rows: &[Row], folder: &Path) -> Result<Vec<P
         })?;
         let mut text = Vec::new();
         write_stale(&mut text, [&case]).map_err(|error| fault(error.to_string()))?;
-        let line = text.trim_ascii().trim_prefix(b"[").trim_suffix(b"]").trim_ascii();
+        let line = text.trim_ascii();
+        let line = line.strip_prefix(b"[").unwrap_or(line);
+        let line = line.strip_suffix(b"]").unwrap_or(line).trim_ascii();
         file.write_all(if nth == 0 { b"" } else { b",\n" })
             .and_then(|()| file.write_all(line))
             .map_err(io)?;
