@@ -9,13 +9,8 @@ use super::{EndedWithErrors, wrong};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{PAPER_ENCODING, SampleSpec};
-<<<<<<< HEAD
 use crate::case::length_table::{LengthRow, Siblings, table};
-use crate::case::lengths::{GroupBy, distances, measure};
-=======
-use crate::case::length_table::{LengthRow, table};
-use crate::case::lengths::{GroupBy, SplitLengths, measure};
->>>>>>> h-eng
+use crate::case::lengths::{GroupBy, SplitLengths, distances, measure};
 use crate::estimate::{LengthCounter, group_by};
 use crate::progress;
 

@@ -166,7 +166,6 @@ fn content_of(segments: &[Segment]) -> String {
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
 }
 
-<<<<<<< HEAD
 /// Places from each evidence segment to the next of its set, 1 if they stand side by side. A set is the probes with one value of the facet.
 pub fn distances(case: &Case, set: &str) -> Vec<usize> {
     let mut sets: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -181,7 +180,8 @@ pub fn distances(case: &Case, set: &str) -> Vec<usize> {
         places.iter().zip(places.iter().skip(1)).map(|(one, next)| next - one).collect::<Vec<_>>()
     };
     sets.values().flat_map(of).collect()
-=======
+}
+
 /// Of one case; `None` unless its evidence is an old session and a new one after it.
 fn placement<E>(case: &Case, count: impl Fn(&str) -> Result<usize, E>) -> Result<Option<Placement>, E> {
     let segments = &case.history.segments;
@@ -205,7 +205,6 @@ fn placement<E>(case: &Case, count: impl Fn(&str) -> Result<usize, E>) -> Result
         distance_tokens: tokens(between)?,
         tail_tokens: tokens(after)?,
     }))
->>>>>>> h-eng
 }
 
 fn summarise(split: &str, members: &[&Measured]) -> Option<SplitLengths> {
