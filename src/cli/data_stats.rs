@@ -9,8 +9,8 @@ use super::{EndedWithErrors, wrong};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{PAPER_ENCODING, SampleSpec};
-use crate::case::length_table::{LengthRow, table};
-use crate::case::lengths::{GroupBy, SplitLengths, measure};
+use crate::case::length_table::{LengthRow, Siblings, table};
+use crate::case::lengths::{GroupBy, SplitLengths, distances, measure};
 use crate::estimate::{LengthCounter, group_by};
 use crate::progress;
 
@@ -119,7 +119,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             broken += usize::from(is_broken);
             !is_broken
         });
-        let cases = cases.map(|case| case.map_err(anyhow::Error::from));
+        let mut apart = Vec::new();
+        let cases = cases.map(|case| {
+            if let (Ok(case), Some(set)) = (&case, benchmark.sets) {
+                apart.extend(distances(case, set));
+            }
+            case.map_err(anyhow::Error::from)
+        });
         let rows = measure(cases, split, |case| counter.format(case), |text| counter.count(text));
         let rows = rows.with_context(|| {
             format!("{}; `palimpsest data check` lists all problems of a file", data.display())
@@ -131,14 +137,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             with_paper && counter.name == PAPER_ENCODING && split == GroupBy::Label(benchmark.split);
         for measured in rows {
             let paper = printed.iter().find(|row| comparable && row.split == measured.split).copied();
-            lines.push(LengthRow { tokenizer: counter.name.clone(), measured, paper });
+            lines.push(LengthRow { tokenizer: counter.name.clone(), measured, paper, siblings: None });
+        }
+        if let Some(last) = lines.last_mut() {
+            last.siblings = Siblings::of(apart);
         }
     }
     if *json {
         super::say(serde_json::to_string_pretty(&lines)?)?;
     } else {
         let title = format!("{} (SHA-256 {})", dataset.name(), dataset.digest());
-        super::say(format_args!("{title}\n\n{}", table(split, &lines)))?;
+        let siblings = lines.last().and_then(|line| line.siblings);
+        let siblings = siblings.map_or_else(String::new, |siblings| format!("\n{siblings}"));
+        super::say(format_args!("{title}\n\n{}{siblings}", table(split, &lines)))?;
     }
     if left_out > 0 {
         let said = format!(

@@ -5,3 +5,4 @@ mod engine;
 mod memrewardbench;
 mod review;
 mod stale;
+mod subtlememory;

@@ -1,6 +1,8 @@
 //! Context lengths of a dataset (STALE, appendix D.4, table 5), for `palimpsest data stats`. Counts three forms of each history: JSON
 //! ([`raw`]), formatted for the model, and contents only ([`content`]).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -162,6 +164,22 @@ pub fn content(case: &Case) -> String {
 fn content_of(segments: &[Segment]) -> String {
     let turns = segments.iter().flat_map(|segment| &segment.turns);
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// Places from each evidence segment to the next of its set, 1 if they stand side by side. A set is the probes with one value of the facet.
+pub fn distances(case: &Case, set: &str) -> Vec<usize> {
+    let mut sets: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for probe in &case.probes {
+        let Some(of) = probe.facets.get(set) else { continue };
+        let cited: BTreeSet<usize> = probe.evidence.iter().map(|evidence| evidence.place.segment).collect();
+        let segments = case.history.segments.iter().enumerate();
+        let places = segments.filter(|(_, segment)| cited.contains(&segment.index)).map(|(place, _)| place);
+        sets.entry(of).or_default().extend(places);
+    }
+    let of = |places: &BTreeSet<usize>| {
+        places.iter().zip(places.iter().skip(1)).map(|(one, next)| next - one).collect::<Vec<_>>()
+    };
+    sets.values().flat_map(of).collect()
 }
 
 /// Of one case; `None` unless its evidence is an old session and a new one after it.
