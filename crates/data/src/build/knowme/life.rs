@@ -57,10 +57,9 @@ impl Event {
     }
 
     pub(super) fn sentences(&self) -> impl Iterator<Item = &str> {
-        let of = |text: &String| sentences(text).into_iter().map(|range| (range.start, range.end));
         self.texts
             .iter()
-            .flat_map(move |text| of(text).filter_map(|(from, to)| text.get(from..to)).collect::<Vec<_>>())
+            .flat_map(|text| sentences(text).into_iter().filter_map(move |range| text.get(range)))
     }
 
     pub(super) fn says(&self, text: &str) -> bool {
@@ -76,13 +75,18 @@ impl Event {
     }
 }
 
+/// `Mr`, behind which no sentence ends.
+fn is_title(word: &str) -> bool {
+    word.starts_with(char::is_uppercase) && ABBREVIATIONS.contains(&word.to_lowercase().as_str())
+}
+
 pub(super) fn names(text: &str) -> Vec<String> {
     let bare = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
     let (mut found, mut run, mut begins) = (Vec::new(), Vec::<String>::new(), true);
     for word in text.split_whitespace().chain(["."]) {
         let name = bare(word);
         let name = name.strip_suffix("'s").or(name.strip_suffix("’s")).unwrap_or(&name).to_owned();
-        let short = ABBREVIATIONS.contains(&name.to_lowercase().as_str());
+        let short = is_title(&name);
         let is_name = name.chars().next().is_some_and(char::is_uppercase)
             && name.chars().any(char::is_lowercase)
             && units(&name).first().is_some_and(|first| !NO_NAMES.split(' ').any(|no| no == first));
@@ -90,11 +94,11 @@ pub(super) fn names(text: &str) -> Vec<String> {
         let goes_on = is_name && !opens && (!begins || !run.is_empty());
         let ends = !word.ends_with(|c: char| c.is_alphanumeric()) && !short;
         if goes_on {
-            run.push(name);
+            run.push(if short { format!("{name}.") } else { name });
         }
         if !goes_on || ends {
             let whole = std::mem::take(&mut run);
-            let titles = whole.iter().all(|word| ABBREVIATIONS.contains(&word.to_lowercase().as_str()));
+            let titles = whole.iter().all(|word| is_title(word.trim_end_matches('.')));
             found.extend((!titles).then(|| whole.join(" ")));
         }
         begins = word.ends_with(['.', '!', '?', '"', '”', '’', ':', '…']) && !short;

@@ -115,8 +115,9 @@ pub(super) fn blocks(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
     let words = |range: Range<usize>| text.get(range).unwrap_or_default().split_whitespace().count();
     let (mut starts, mut last, mut paragraph) = (vec![0], 0, None);
     for border in borders(text).into_iter().chain([Border { at: text.len(), paragraph: true }]) {
-        let start = starts.last().copied().unwrap_or_default();
-        if words(start..border.at) > most && last > start {
+        while let Some(start) =
+            starts.last().copied().filter(|start| words(*start..border.at) > most && last > *start)
+        {
             starts.push(paragraph.filter(|at| *at > start).unwrap_or(last));
         }
         last = border.at;
