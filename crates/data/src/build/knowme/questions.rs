@@ -23,40 +23,37 @@ struct Made<'a> {
     row: &'a Row,
     life: Life,
     draws: Draws,
-    templates: Vec<String>,
+    /// By kind of question, with `{name}` for what is filled in.
+    templates: BTreeMap<String, Vec<String>>,
     task: &'static str,
-    kind: &'static str,
+    name: &'static str,
     most: usize,
     rows: Vec<Row>,
 }
 
 impl<'a> Made<'a> {
+    /// `name`: of the maker and of the setting that limits it; `kinds`: of the templates that it needs.
     fn new(
         setting: &Setting<'_>,
         row: &'a Row,
-        task: &'static str,
-        kind: &'static str,
+        [task, name]: [&'static str; 2],
+        kinds: &[&str],
     ) -> Result<Self, RowError> {
-        let (most, templates) = (setting.needed(kind)?, Vec::new());
-        let (life, draws) = (Life::of(row)?, setting.draws(&row.id, 0));
-        Ok(Made { row, life, draws, templates, task, kind, most, rows: Vec::new() })
-    }
-
-    /// Templates with `{name}` for what is filled in.
-    fn use_templates(&mut self, setting: &Setting<'_>, kind: &str) -> Result<(), RowError> {
-        let mut all: BTreeMap<String, Vec<String>> = setting.needed("questions")?;
-        self.templates = all.remove(kind).unwrap_or_default();
-        if self.templates.len() < FEWEST_TEMPLATES {
-            let found = self.templates.len();
+        let templates: BTreeMap<String, Vec<String>> = setting.needed("questions")?;
+        let count = |kind: &str| templates.get(kind).map_or(0, Vec::len);
+        if let Some(kind) = kinds.iter().find(|kind| count(kind) < FEWEST_TEMPLATES) {
+            let found = count(kind);
             return Err(RowError::Fault(format!(
                 "the setting `questions.{kind}` has {found} templates; write {FEWEST_TEMPLATES} or more"
             )));
         }
-        Ok(())
+        let (most, life, draws) = (setting.needed(name)?, Life::of(row)?, setting.draws(&row.id, 0));
+        Ok(Made { row, life, draws, templates, task, name, most, rows: Vec::new() })
     }
 
-    fn add(&mut self, said: &[(&str, &str)], evidence: &[usize], fields: Value) {
-        let mut question = self.templates[self.draws.index(self.templates.len())].clone();
+    fn add(&mut self, kind: &str, said: &[(&str, &str)], evidence: &[usize], fields: Value) {
+        let templates = &self.templates[kind];
+        let mut question = templates[self.draws.index(templates.len())].clone();
         for (name, text) in said {
             question = question.replace(&format!("{{{name}}}"), text);
         }
@@ -67,7 +64,7 @@ impl<'a> Made<'a> {
             ("evidence".to_owned(), json!(ids)),
         ]);
         all.extend(fields.as_object().cloned().unwrap_or_default());
-        let id = format!("{}.{}-{}", self.row.id, self.kind, self.rows.len());
+        let id = format!("{}.{}-{}", self.row.id, self.name, self.rows.len());
         self.rows.push(Row { id, parents: vec![self.row.id.clone()], fields: all });
     }
 
@@ -77,7 +74,7 @@ impl<'a> Made<'a> {
 
     fn done(self) -> Result<Vec<Row>, RowError> {
         if self.rows.is_empty() && self.most > 0 {
-            return Err(RowError::Rejected(format!("the events give none of the {}", self.kind)));
+            return Err(RowError::Rejected(format!("the events give no {}", self.name)));
         }
         Ok(self.rows)
     }
@@ -94,7 +91,7 @@ impl<'a> Made<'a> {
 /// something was that one event alone says.
 pub(super) fn facts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     const KINDS: [&str; 3] = ["what", "where", "when"];
-    let mut made = Made::new(setting, row, "T1", "facts")?;
+    let mut made = Made::new(setting, row, ["T1", "facts"], &KINDS)?;
     for at in made.shuffled() {
         if made.is_full() {
             break;
@@ -103,9 +100,9 @@ pub(super) fn facts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowErr
         kinds.rotate_left(made.rows.len() % KINDS.len());
         for kind in kinds {
             let Some(Fact { said, given, answer, of }) = fact(&mut made, at, kind) else { continue };
-            made.use_templates(setting, kind)?;
             let said: Vec<(&str, &str)> = said.iter().map(|(name, text)| (*name, text.as_str())).collect();
-            made.add(&said, &[at], json!({"answer": answer, "given": given, "type": "Information Extraction", "entity_type": of}));
+            let told = json!({"answer": answer, "given": given, "type": "Information Extraction", "entity_type": of});
+            made.add(kind, &said, &[at], told);
             break;
         }
     }
@@ -126,7 +123,6 @@ fn fact(made: &mut Made<'_>, at: usize, kind: &str) -> Option<Fact> {
         "what" => {
             let day = day(event.time?);
             let name = known.get(made.draws.index(known.len()))?.clone();
-            let event = &made.life.events[at];
             let given = vec![name.clone(), day.clone(), place.clone()];
             let of_name = event.sentences().filter(|said| names(said).contains(&name));
             let answer = of_name.collect::<Vec<_>>().join(" ");
@@ -156,8 +152,7 @@ fn fact(made: &mut Made<'_>, at: usize, kind: &str) -> Option<Fact> {
 pub(super) fn exchanges(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     const STRATEGIES: [&str; 3] = ["Entity Swap", "Time Swap", "Place Swap"];
     let answer: String = setting.needed("abstention")?;
-    let mut made = Made::new(setting, row, "T2", "exchanges")?;
-    made.use_templates(setting, "what")?;
+    let mut made = Made::new(setting, row, ["T2", "exchanges"], &["what"])?;
     let mut items: Vec<(usize, [String; 3])> = Vec::new();
     for (at, event) in made.life.events.iter().enumerate() {
         let Some(day) = event.time.map(day).filter(|_| !event.place.is_empty()) else { continue };
@@ -179,9 +174,10 @@ pub(super) fn exchanges(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, Ro
                 continue;
             }
             let [name, day, place] = &given;
-            let said = [("name", name.as_str()), ("day", day), ("place", place)];
+            let said = [("name", name.as_str()), ("day", day.as_str()), ("place", place.as_str())];
             let strategy = STRATEGIES[part];
-            made.add(&said, &[*at, *from], json!({"answer": answer, "given": given, "strategy": strategy}));
+            let told = json!({"answer": answer, "given": given, "strategy": strategy});
+            made.add("what", &said, &[*at, *from], told);
             break;
         }
     }
@@ -190,9 +186,8 @@ pub(super) fn exchanges(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, Ro
 
 /// At most `durations` questions how long it was from one event to a later one within `longest_hours`; the answer is end less start.
 pub(super) fn durations(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
-    let longest = setting.needed::<i64>("longest_hours")? * 60 * 60;
-    let mut made = Made::new(setting, row, "T3", "durations")?;
-    made.use_templates(setting, "how-long")?;
+    let longest = setting.needed::<i64>("longest_hours")?.saturating_mul(60 * 60);
+    let mut made = Made::new(setting, row, ["T3", "durations"], &["how-long"])?;
     let dated = made.life.events.iter().enumerate().filter_map(|(at, event)| Some((event.time?, at)));
     let mut dated: Vec<(DateTime, usize)> = dated.collect();
     dated.sort_unstable();
@@ -214,7 +209,7 @@ pub(super) fn durations(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, Ro
             let said = [("day", day(start)), ("start", a), ("end", b)];
             let said = said.each_ref().map(|(name, text)| (*name, text.as_str()));
             let fields = json!({"answer": answer, "type": "duration calculation", "reasoning": reasoning});
-            made.add(&said, &[from, to], fields);
+            made.add("how-long", &said, &[from, to], fields);
         }
     }
     made.done()
@@ -236,8 +231,7 @@ fn duration(seconds: i64) -> String {
 /// At most `orders` questions for the order in time of three events of three times, `A`, `B` and `C`.
 pub(super) fn orders(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     const LETTERS: [&str; 3] = ["A", "B", "C"];
-    let mut made = Made::new(setting, row, "T3", "orders")?;
-    made.use_templates(setting, "order")?;
+    let mut made = Made::new(setting, row, ["T3", "orders"], &["order"])?;
     let dated = made.life.events.iter().enumerate().filter_map(|(at, event)| Some((at, event.time?)));
     let dated: Vec<(usize, DateTime)> = dated.collect();
     let (mut sets, mut tries) = (BTreeSet::new(), TRIES * made.most);
@@ -250,16 +244,16 @@ pub(super) fn orders(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
         if !sets.insert(drawn.map(|(at, _)| at).into_iter().collect::<BTreeSet<_>>()) {
             continue;
         }
-        let mut order = [0, 1, 2];
+        let mut order = [0usize, 1, 2];
         order.sort_by_key(|nth| drawn[*nth].1);
         let answer = order.map(|nth| LETTERS[nth]).join(" -> ");
         let reasoning =
             order.map(|nth| format!("{}: {}", LETTERS[nth], drawn[nth].1).replace('T', " ")).join("; ");
         let options: Vec<String> =
-            LETTERS.iter().zip(&excerpts).map(|(letter, said)| format!("{letter}: {said}.")).collect();
-        let options = options.join(" ");
+            LETTERS.iter().zip(&excerpts).map(|(letter, said)| format!("{letter}: {said}")).collect();
+        let options = options.join("; ");
         let fields = json!({"answer": answer, "type": "chronological_ordering", "reasoning": reasoning});
-        made.add(&[("options", &options)], &drawn.map(|(at, _)| at), fields);
+        made.add("order", &[("options", &options)], &drawn.map(|(at, _)| at), fields);
     }
     made.done()
 }
