@@ -523,7 +523,7 @@ fn scripted_replies_become_events_and_questions_that_our_reader_reads() {
     };
     let open = twin(
         "open",
-        json!({"question": "Who came in April to the house of the narrator?", "given": ["April"]}),
+        json!({"question": "Who came to the house of the narrator in April?", "given": ["April"]}),
     );
     let same = twin(
         "same",

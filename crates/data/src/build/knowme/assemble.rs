@@ -12,13 +12,14 @@ use crate::build::row::Row;
 use crate::build::setting::Setting;
 use crate::build::table::Made;
 use crate::case::check::near::{ALIKE, Shingles, similarity};
+use crate::ground::words::phrase;
 
 /// Fields of a question that are kept.
 const KEPT: [&str; 8] =
     ["task", "question", "answer", "evidence", "type", "strategy", "entity_type", "reasoning"];
 
 /// Rows with a `question` and a `task` are questions, the others events. Questions are rejected whose evidence is no event, that are nearly
-/// an earlier one (as `data check` counts it), T1 if the events that say all of `given` are not its evidence alone, and T2 if there is one.
+/// an earlier one (as `data check` counts it), T1 if the events that say all of `given` that the question says are not its evidence alone, and T2 if there is one.
 pub(super) fn assemble(_: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
     let is_event = |row: &&Row| !row.fields.contains_key("question");
     let life = Life::new(rows.iter().filter(is_event).map(|row| &row.fields));
@@ -53,15 +54,15 @@ fn fault(life: &Life, ids: &BTreeSet<String>, row: &Row) -> Result<Option<&'stat
     if row.get("answer").is_none_or(|answer| !answer.is_array() && texts(Some(answer)).is_empty()) {
         return Ok(Some("it has no answer"));
     }
-    let given = texts(row.get("given")).into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let holders: BTreeSet<String> = if given.is_empty() {
-        BTreeSet::new()
-    } else {
-        life.holders(&given).into_iter().map(|at| id(&life.events[at].id)).collect()
-    };
+    let asked = phrase(row.text("question")?);
+    let said = |text: &str| asked.contains(&phrase(text));
+    let given = texts(row.get("given")).into_iter().filter(|text| said(text)).map(str::to_owned);
+    let given: Vec<String> = given.collect();
+    let holders = if given.is_empty() { Vec::new() } else { life.holders(&given) };
+    let holders: BTreeSet<String> = holders.into_iter().map(|at| id(&life.events[at].id)).collect();
     Ok(match row.get("task").and_then(Value::as_str) {
         Some("T1") if holders != evidence => Some("its answer is not unique"),
-        Some("T2") if !given.is_empty() && !holders.is_empty() => Some("it is true"),
+        Some("T2") if !holders.is_empty() => Some("it is true"),
         _ => None,
     })
 }
