@@ -18,8 +18,9 @@ use crate::ground::words::phrase;
 const KEPT: [&str; 8] =
     ["task", "question", "answer", "evidence", "type", "strategy", "entity_type", "reasoning"];
 
-/// Rows with a `question` and a `task` are questions, the others events. Questions are rejected whose evidence is no event, that are nearly
-/// an earlier one (as `data check` counts it), T1 if the events that say all of `given` that the question says are not its evidence alone, and T2 if there is one.
+/// Rows with a `question` and a `task` are questions, the others events. Questions are rejected whose evidence is no event, and that are
+/// nearly an earlier one, as `data check` counts it. A question says some of the texts in `given`, and all events are searched for these: its
+/// evidence alone has them if it is of T1, and none if it is of T2.
 pub(super) fn assemble(_: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
     let is_event = |row: &&Row| !row.fields.contains_key("question");
     let life = Life::new(rows.iter().filter(is_event).map(|row| &row.fields));
