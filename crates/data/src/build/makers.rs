@@ -1,5 +1,79 @@
 //! Makers that all kinds have.
 
-use super::table::Maker;
+use std::collections::{BTreeMap, BTreeSet};
 
-pub const MAKERS: &[(&str, Maker)] = &[];
+use super::error::RowError;
+use super::row::Row;
+use super::setting::Setting;
+use super::table::{Made, Maker};
+use crate::ground::words::folded;
+
+pub const MAKERS: &[(&str, Maker)] =
+    &[("distinct", Maker::All(distinct)), ("apart", Maker::All(apart)), ("sample", Maker::All(sample))];
+
+/// Drops a row whose texts at `fields` are those of an earlier row; letter case and white space do not count.
+fn distinct(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
+    let fields: Vec<String> = setting.needed("fields")?;
+    let mut known = BTreeSet::new();
+    let made = rows.iter().map(|row| {
+        let texts = fields.iter().map(|field| row.text(field).map(folded));
+        Ok(match known.insert(texts.collect::<Result<Vec<_>, _>>()?) {
+            true => Ok(copy(row)),
+            false => Err((row.id.clone(), "equal to an earlier row".to_owned())),
+        })
+    });
+    made.collect()
+}
+
+/// Drops a row whose text at `field` has a cosine of `below` or more to that of an earlier row that is kept. Rows with the flag `of`, if it
+/// is given, are kept, and are what others are held against.
+fn apart(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
+    let (field, below): (String, f32) = (setting.needed("field")?, setting.needed("below")?);
+    let of: Option<String> = setting.given("of")?;
+    let texts = rows.iter().map(|row| row.text(&field)).collect::<Result<Vec<_>, _>>()?;
+    let vectors = (setting.embed)(&texts).map_err(RowError::Fault)?;
+    let is_of = |row: &Row| of.as_ref().and_then(|of| row.get(of)).is_some_and(|flag| flag == true);
+    let cosine = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    let mut against: Vec<&[f32]> = Vec::new();
+    against
+        .extend(rows.iter().zip(&vectors).filter(|(row, _)| is_of(row)).map(|(_, vector)| vector.as_slice()));
+    let mut made = Vec::new();
+    for (row, vector) in rows.iter().zip(&vectors) {
+        if !is_of(row) && against.iter().any(|other| cosine(other, vector) >= below) {
+            made.push(Err((row.id.clone(), "too like another row".to_owned())));
+            continue;
+        }
+        if of.is_none() {
+            against.push(vector);
+        }
+        made.push(Ok(copy(row)));
+    }
+    Ok(made)
+}
+
+/// Keeps `n` rows of each value of the field `by`, or of all. Each row has a draw of its own, so that another row moves none but those at
+/// the edge.
+fn sample(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
+    let (n, by): (usize, Option<String>) = (setting.needed("n")?, setting.given("by")?);
+    let mut groups: BTreeMap<String, Vec<(u64, usize)>> = BTreeMap::new();
+    for (place, row) in rows.iter().enumerate() {
+        let value = by.as_ref().and_then(|by| row.get(by)).map(ToString::to_string);
+        let drawn = setting.draws(&row.id, 0).below(u64::MAX);
+        groups.entry(value.unwrap_or_default()).or_default().push((drawn, place));
+    }
+    let kept = groups.into_values().flat_map(|mut group| {
+        group.sort_unstable();
+        group.into_iter().take(n).map(|(_, place)| place)
+    });
+    let kept: BTreeSet<usize> = kept.collect();
+    let made = rows.iter().enumerate().map(|(place, row)| match kept.contains(&place) {
+        true => Ok(copy(row)),
+        false => Err((row.id.clone(), "not in the sample".to_owned())),
+    });
+    Ok(made.collect())
+}
+
+/// The row as a row of the next stage.
+pub fn copy(row: &Row) -> Row {
+    Row { parents: vec![row.id.clone()], ..row.clone() }
+}

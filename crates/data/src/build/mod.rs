@@ -10,6 +10,8 @@
 
 pub mod checks;
 pub mod error;
+pub mod expression;
+pub mod kind;
 pub mod knowme;
 pub mod makers;
 pub mod memrewardbench;
@@ -17,6 +19,7 @@ pub mod pool;
 pub mod row;
 pub mod setting;
 pub mod spec;
+mod spec_check;
 pub mod stale;
 pub mod subtlememory;
 pub mod table;

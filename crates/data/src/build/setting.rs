@@ -10,7 +10,7 @@ use super::spec::Spec;
 use crate::case::draw::Draws;
 
 /// Unit vectors of texts, in their order.
-pub type Embed<'a> = &'a dyn Fn(&[&str]) -> Result<Vec<Vec<f32>>, String>;
+pub type Embed<'a> = &'a (dyn Fn(&[&str]) -> Result<Vec<Vec<f32>>, String> + Sync);
 
 pub struct Setting<'a> {
     pub spec: &'a Spec,

@@ -6,14 +6,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::error::BuildError;
-use super::table::{self, KINDS};
-
 /// What `palimpsest build init KIND` writes and `palimpsest build KIND SPEC.toml` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// A name of [`KINDS`].
+    /// A name of [`KINDS`](super::table::KINDS).
     pub kind: String,
     #[serde(default)]
     pub seed: u64,
@@ -64,7 +61,7 @@ pub struct Stage {
     /// Fields that every row gets.
     #[serde(default)]
     pub set: Map<String, Value>,
-    /// A name of [`table::makers`].
+    /// A name of [`makers`](super::table::makers).
     pub make: Option<String>,
     /// Parameters of this stage's maker, over the spec's settings.
     #[serde(default)]
@@ -88,7 +85,7 @@ fn three() -> usize {
     3
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     Generator,
@@ -140,6 +137,8 @@ pub struct Steps {
     /// A step that fails is left out, and does not reject the row.
     #[serde(default)]
     pub skip: bool,
+    /// The field of a list that has, for each element of `into`, the list of replies that its checks and judges refused.
+    pub failed: Option<String>,
     /// Fewest elements of the list; a row with fewer is rejected.
     #[serde(default)]
     pub least: usize,
@@ -148,7 +147,7 @@ pub struct Steps {
 /// A check by name, with its parameters beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckCall {
-    /// A name of [`table::checks`].
+    /// A name of [`checks`](super::table::checks).
     pub check: String,
     #[serde(flatten)]
     pub with: Map<String, Value>,
@@ -162,81 +161,4 @@ pub struct Judge {
     pub ask: Ask,
     /// An expression over the reply's fields: `verdict == "yes"`. What makes it no boolean is a rejection.
     pub accept: String,
-}
-
-impl Spec {
-    /// Parses a spec and checks names and references; `name` is used in errors.
-    pub fn parse(name: &str, text: &str) -> Result<Self, BuildError> {
-        let spec: Spec = toml::from_str(text)
-            .map_err(|error| BuildError::Toml { name: name.to_owned(), message: error.to_string() })?;
-        spec.check(name)?;
-        Ok(spec)
-    }
-
-    fn check(&self, name: &str) -> Result<(), BuildError> {
-        let wrong = |field: &str, found: String, remedy: String| {
-            let (name, field) = (name.to_owned(), field.to_owned());
-            Err(BuildError::Field { name, field, found, remedy })
-        };
-        let one_of = |known: &[&str]| format!("write one of {}", known.join(", "));
-        let kinds = KINDS.map(|kind| kind.name);
-        if !kinds.contains(&self.kind.as_str()) {
-            return wrong("kind", format!("{:?} is no kind", self.kind), one_of(&kinds));
-        }
-        if self.stages.is_empty() {
-            return wrong("stage", "there is none".to_owned(), "write at least one [[stage]]".to_owned());
-        }
-        let mut known: Vec<&str> =
-            self.tables.keys().chain(self.sources.keys()).map(String::as_str).collect();
-        for stage in &self.stages {
-            let place = format!("stage {}", stage.name);
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-            if stage.name.is_empty() || !stage.name.chars().all(is_plain) {
-                let remedy = "name it by letters, digits, - and _";
-                return wrong("stage", format!("{:?} is no name", stage.name), remedy.to_owned());
-            }
-            if known.contains(&stage.name.as_str()) {
-                return wrong(&place, "the name is taken".to_owned(), "give it a name of its own".to_owned());
-            }
-            if let Some(rows) = stage.rows.iter().find(|rows| !known.contains(&rows.as_str())) {
-                return wrong(&format!("{place}: rows"), format!("{rows:?} is not there"), one_of(&known));
-            }
-            if stage.rows.is_empty() {
-                return wrong(&format!("{place}: rows"), "there are none".to_owned(), one_of(&known));
-            }
-            let makers: Vec<&str> = table::makers(&self.kind).map(|(name, _)| name).collect();
-            if let Some(make) = stage.make.as_deref().filter(|make| !makers.contains(make)) {
-                return wrong(&format!("{place}: make"), format!("{make:?} is no maker"), one_of(&makers));
-            }
-            if stage.make.is_some() && stage.ask.is_some() {
-                let remedy = "write two stages".to_owned();
-                return wrong(&place, "it has a maker and an ask".to_owned(), remedy);
-            }
-            if stage.steps.as_ref().is_some_and(|steps| steps.over.is_none() && steps.most.is_none()) {
-                let remedy = "write `over` or `most`".to_owned();
-                return wrong(&format!("{place}: steps"), "they have no end".to_owned(), remedy);
-            }
-            if stage.steps.is_some() && stage.ask.is_none() {
-                let remedy = "write an ask, or no steps".to_owned();
-                return wrong(&place, "it has steps and asks nothing".to_owned(), remedy);
-            }
-            if stage.tries == 0 || stage.times == 0 {
-                return wrong(&place, "tries or times is 0".to_owned(), "write 1 or more".to_owned());
-            }
-            let checks: Vec<&str> = table::checks(&self.kind).map(|(name, _)| name).collect();
-            for (nth, call) in stage.checks.iter().enumerate() {
-                if !checks.contains(&call.check.as_str()) {
-                    let place = format!("{place}: checks[{nth}]");
-                    return wrong(&place, format!("{:?} is no check", call.check), one_of(&checks));
-                }
-            }
-            let mut asks = stage.judges.iter().map(|judge| &judge.ask).chain(&stage.ask);
-            if let Some(ask) = asks.find(|ask| ask.schema.is_some() && !ask.choices.is_empty()) {
-                let found = format!("it has a schema and the choices {}", ask.choices.join(", "));
-                return wrong(&place, found, "write one of them".to_owned());
-            }
-            known.push(&stage.name);
-        }
-        Ok(())
-    }
 }

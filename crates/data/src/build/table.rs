@@ -1,60 +1,14 @@
 //! What specs can name: kinds, makers, checks.
 
-use std::path::Path;
+pub use super::kind::{Check, Kind, Made, Maker, Published};
 
-use serde_json::{Map, Value};
+pub const KINDS: [Kind; 4] =
+    [super::stale::KIND, super::subtlememory::KIND, super::knowme::KIND, super::memrewardbench::KIND];
 
-use super::error::{BuildError, RowError};
-use super::row::Row;
-use super::setting::Setting;
-use super::{knowme, memrewardbench, stale, subtlememory};
-
-/// Data of a benchmark that can be built.
-pub struct Kind {
-    /// The benchmark's name on the command line.
-    pub name: &'static str,
-    /// Specs by name; the first is the default.
-    pub presets: &'static [(&'static str, &'static str)],
-    /// Of this kind alone; [`makers`](super::makers) and [`checks`](super::checks) have those of all kinds.
-    pub makers: &'static [(&'static str, Maker)],
-    pub checks: &'static [(&'static str, Check)],
-    /// Writes rows of the last stage into a new folder, in the released format.
-    pub write: WriteData,
+/// A kind by its name.
+pub fn kind(name: &str) -> Option<Kind> {
+    KINDS.into_iter().find(|known| known.name == name)
 }
-
-/// Writes data; see [`Kind::write`].
-pub type WriteData = fn(&Setting<'_>, &[Row], &Path) -> Result<Vec<Published>, BuildError>;
-
-/// A row of the data, for `provenance.jsonl`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Published {
-    /// Its id in the data.
-    pub uid: String,
-    /// The row of the last stage.
-    pub row: String,
-    /// SHA-256 of the row as written.
-    pub digest: String,
-    /// Sources of its parts with their licences (`sources`: a list of objects with `slot`, `source`, `licence`), depths and distances in
-    /// sessions and tokens, and what else the kind tells.
-    pub details: Map<String, Value>,
-}
-
-/// Makes rows without a model.
-#[derive(Clone, Copy)]
-pub enum Maker {
-    /// Of one row. The ids of what it makes begin with the row's.
-    Each(fn(&Setting<'_>, &Row) -> Result<Vec<Row>, RowError>),
-    /// Of all rows at once, each with its row or the reason why there is none. For what depends on other rows: quotas, duplicates, order.
-    All(fn(&Setting<'_>, &[Row]) -> Result<Vec<Made>, RowError>),
-}
-
-/// A row that was made, or the id of one that was rejected, with the reason.
-pub type Made = Result<Row, (String, String)>;
-
-/// `None` if the row passes, else what was found. `with` holds the parameters; a wrong one is a fault.
-pub type Check = fn(&Setting<'_>, &Map<String, Value>, &Row) -> Result<Option<String>, RowError>;
-
-pub const KINDS: [Kind; 4] = [stale::KIND, subtlememory::KIND, knowme::KIND, memrewardbench::KIND];
 
 /// A maker of the kind, or one that all kinds have.
 pub fn maker(kind: &str, name: &str) -> Option<Maker> {
@@ -67,12 +21,12 @@ pub fn check(kind: &str, name: &str) -> Option<Check> {
 }
 
 pub fn makers(kind: &str) -> impl Iterator<Item = (&'static str, Maker)> {
-    let own = KINDS.into_iter().find(|known| known.name == kind).map_or(&[][..], |kind| kind.makers);
+    let own = self::kind(kind).map_or(&[][..], |kind| kind.makers);
     own.iter().chain(super::makers::MAKERS).copied()
 }
 
 pub fn checks(kind: &str) -> impl Iterator<Item = (&'static str, Check)> {
-    let own = KINDS.into_iter().find(|known| known.name == kind).map_or(&[][..], |kind| kind.checks);
+    let own = self::kind(kind).map_or(&[][..], |kind| kind.checks);
     own.iter().chain(super::checks::CHECKS).copied()
 }
 

@@ -8,9 +8,9 @@ use super::events::id;
 use super::fields::texts;
 use super::life::Life;
 use crate::build::error::RowError;
+use crate::build::kind::Made;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
-use crate::build::table::Made;
 use crate::case::check::near::{ALIKE, Shingles, similarity};
 use crate::ground::words::phrase;
 

@@ -18,8 +18,8 @@ mod timeline;
 mod units;
 mod write;
 
-use super::table::Kind;
-use super::table::Maker::{All, Each};
+use super::kind::Kind;
+use super::kind::Maker::{All, Each};
 
 pub use faithful::diverges;
 pub use segments::{borders, fault};

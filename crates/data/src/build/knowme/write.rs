@@ -10,9 +10,9 @@ use super::events::id;
 use super::life::FIELDS;
 use crate::benchmarks::knowme::task::TASKS;
 use crate::build::error::{BuildError, RowError};
+use crate::build::kind::Published;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
-use crate::build::table::Published;
 
 /// The setting `name` names the data; with `order = "time"` events are sorted by their time, else they stay as they are told.
 pub(super) fn write(setting: &Setting<'_>, rows: &[Row], dir: &Path) -> Result<Vec<Published>, BuildError> {

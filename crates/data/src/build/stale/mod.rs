@@ -1,14 +1,37 @@
-//! STALE: what its build has of its own.
+//! STALE: what its build has of its own. Rows have the fields of STALE's own rows (`type`, `M_old`, `M_new`, `explanation`,
+//! `probing_queries`), `category` and `attribute`, `old_session` and `new_session`.
+//!
+//! ```text
+//! rounds -> dialogue | candidates -> place -> haystack -> times -> write
+//! ```
 
-use std::path::Path;
+mod fillers;
+mod haystack;
+mod sessions;
+mod write;
 
-use super::error::BuildError;
-use super::row::Row;
-use super::setting::Setting;
-use super::table::{Kind, Published};
+use super::table::{Kind, Maker};
 
-pub const KIND: Kind = Kind { name: "stale", presets: &[], makers: &[], checks: &[], write };
+pub const KIND: Kind = Kind {
+    name: "stale",
+    presets: &[
+        ("stale", include_str!("presets/stale.toml")),
+        ("haystack", include_str!("presets/haystack.toml")),
+    ],
+    makers: &[
+        ("scenario", Maker::Each(sessions::scenario)),
+        ("rounds", Maker::Each(sessions::rounds)),
+        ("dialogue", Maker::Each(sessions::dialogue)),
+        ("candidates", Maker::Each(fillers::candidates)),
+        ("place", Maker::Each(haystack::place)),
+        ("haystack", Maker::Each(haystack::haystack)),
+        ("times", Maker::Each(haystack::times)),
+    ],
+    checks: &[("told", sessions::told)],
+    write: write::write,
+};
 
-fn write(_: &Setting<'_>, _: &[Row], _: &Path) -> Result<Vec<Published>, BuildError> {
-    Ok(Vec::new())
-}
+/// Fields of evidence sessions.
+const SIDES: [&str; 2] = ["old_session", "new_session"];
+/// Fields of statements.
+const FACTS: [&str; 2] = ["M_old", "M_new"];

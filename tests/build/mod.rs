@@ -1,0 +1,5 @@
+//! Builds of datasets.
+
+mod endpoint;
+mod engine;
+mod knowme;
