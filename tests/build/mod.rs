@@ -6,3 +6,4 @@ mod memrewardbench;
 mod review;
 mod stale;
 mod subtlememory;
+mod knowme;
