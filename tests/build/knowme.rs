@@ -38,7 +38,7 @@ fn with_setting<T>(spec: &Spec, stage: &str, run: impl FnOnce(&Setting<'_>) -> T
     let (pool, count) = (Pool::default(), CharsPerToken::new(4.0).unwrap());
     let with = spec.settings.clone();
     let embed = |_: &[&str]| Err("there is no embedder".to_owned());
-    run(&Setting { spec, stage, with, pool: &pool, count: &count, embed: &embed })
+    run(&Setting { spec, stage, with, pool: &pool, count: &count, embed: &embed, reviews: &[] })
 }
 
 /// What a maker of one row makes.
@@ -153,7 +153,7 @@ fn presets_parse_and_their_kinds_of_questions_have_five_templates_each() {
 #[test]
 fn a_text_is_cut_where_a_sentence_begins_outside_quotations() {
     let cut = |text: &str| {
-        let starts = [0].into_iter().chain(borders(text).iter().map(|border| border.at));
+        let starts = [0].into_iter().chain(borders(text).into_iter().map(|border| border.at));
         let ends = borders(text).into_iter().map(|border| border.at).chain([text.len()]);
         starts.zip(ends).map(|(from, to)| text[from..to].trim().to_owned()).collect::<Vec<_>>()
     };

@@ -2,8 +2,8 @@
 
 mod endpoint;
 mod engine;
+mod knowme;
 mod memrewardbench;
 mod review;
 mod stale;
 mod subtlememory;
-mod knowme;

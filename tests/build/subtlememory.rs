@@ -46,7 +46,7 @@ fn with<T>(spec: &Spec, stage: &str, with: Value, then: impl FnOnce(&Setting<'_>
     let mut settings = spec.settings.clone();
     settings.extend(fields(with));
     let (pool, count) = (Pool::default(), CharsPerToken::new(4.0).unwrap());
-    then(&Setting { spec, stage, with: settings, pool: &pool, count: &count, embed: &embed })
+    then(&Setting { spec, stage, with: settings, pool: &pool, count: &count, embed: &embed, reviews: &[] })
 }
 
 fn each(spec: &Spec, name: &str, given: Value, row: &Row) -> Result<Vec<Row>, RowError> {
@@ -63,7 +63,8 @@ fn all(spec: &Spec, name: &str, rows: &[Row]) -> Vec<Made> {
 fn the_preset_parses_and_names_ten_personas() {
     let spec = preset();
     assert_eq!((spec.kind.as_str(), spec.tables["personas"].len()), ("subtlememory", 10));
-    let names: BTreeSet<&Value> = spec.tables["personas"].iter().map(|persona| &persona["persona"]).collect();
+    let names: BTreeSet<Option<&str>> =
+        spec.tables["personas"].iter().map(|persona| persona["persona"].as_str()).collect();
     assert_eq!(names.len(), 10);
     let types = spec.settings["types"].as_array().unwrap();
     assert!(types.len() == 10 && types.iter().all(|of| of["flows"].as_array().unwrap().len() == 3));

@@ -71,7 +71,7 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
         true => None,
         false => Some(text(&TableArgs {
             dirs: args.run.clone(),
-            format: Format::Markdown,
+            format: Format::Md,
             judge: None,
             rubric: None,
             condition: Vec::new(),
@@ -233,7 +233,7 @@ impl Card<'_> {
             Some(table) => write!(text, "\n## Results\n\n{table}")?,
             None => {
                 text += "\nNot measured: what a model answers without the history. `palimpsest run` under the condition of no \
-                             history, judged, and given by --run, joins this card.\n"
+                             history, judged, and given by --run, joins this card.\n";
             }
         }
         write!(

@@ -130,7 +130,7 @@ fn html(folder: &BuildFolder, stage: &Stage, form: &Form, rows: &[&Row]) -> anyh
     };
     let labels: Vec<Value> =
         form.labels().into_iter().map(|word| json!({"word": word, "kind": kind_of(word)})).collect();
-    let text = |row: &Row, path: &str| {
+    let text = |row: &Row, path: &str| -> anyhow::Result<String> {
         let value = row
             .get(path)
             .with_context(|| format!("stage {}: row {} has no field {path}", stage.name, row.id))?;
