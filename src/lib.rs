@@ -27,9 +27,10 @@
 pub mod cli;
 
 pub use palimpsest_analysis::{agreement, dose, export, finding, heads, lens, losses, records, results, why};
-pub use palimpsest_data::{benchmarks, case, construct, ground, prompt, statistics};
+pub use palimpsest_data::{benchmarks, build, case, construct, ground, prompt, statistics};
 #[cfg(feature = "figures")]
 pub use palimpsest_figures as figures;
+pub use palimpsest_run::build as builds;
 pub use palimpsest_run::{
     cards, chat, embedder, estimate, judge, memory, models, observe, progress, runs, selftest,
 };

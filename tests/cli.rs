@@ -29,7 +29,7 @@ mod old_folder;
 mod own;
 mod progress;
 mod removals;
-mod resume;
+pub mod resume;
 mod rubrics;
 mod selftest;
 mod special_tokens;
@@ -92,7 +92,7 @@ fn run(out: &Path, more: &[&str]) -> Ended {
 }
 
 /// All files of a folder except the lock, by name.
-fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -101,7 +101,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             if path.is_dir() {
                 folders.push(path);
             // Costs differ from run to run.
-            } else if !["run.lock", "costs.jsonl"]
+            } else if !["run.lock", "build.lock", "costs.jsonl"]
                 .map(|name| Some(OsStr::new(name)))
                 .contains(&path.file_name())
             {
@@ -113,7 +113,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Fails with the names of the differing files, not their contents.
-fn assert_same_files(one: &Path, other: &Path) {
+pub fn assert_same_files(one: &Path, other: &Path) {
     let (one, other) = (files(one), files(other));
     let differ: Vec<_> =
         one.keys().chain(other.keys()).filter(|name| one.get(*name) != other.get(*name)).collect();

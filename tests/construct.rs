@@ -132,6 +132,87 @@ fn twins_of_every_preset_have_equal_tokens_at_every_place_and_their_gold_replays
 }
 
 #[test]
+fn a_return_names_no_value_and_other_people_say_the_old_one() {
+    let tokenizer = tokenizer();
+    for family in ["slots", "chains", "boxes", "streams", "implied"] {
+        let session = if family == "streams" { 144 } else { 96 };
+        let text = format!(
+            "family = \"{family}\"\nitems = {}\nsession_tokens = {session}\ntwins = [\"update\", \"no-update\", \"other\", \"paraphrase\"]\n\
+             [base]\nchain = 2\nreturns = true\nechoes = 2\nrestated_new = 1\nfillers = \"none\"\n\
+             [sweeps]\nrevert = [true]\necho_by = [\"others\", \"assistant\"]\n",
+            few_or_all(3, 9)
+        );
+        let (rows, provenance, _) = build(&Spec::parse("returns", &text).unwrap(), None);
+        assert!(provenance.iter().all(|line| line.get("dropped").is_none()), "{family}: {provenance:#?}");
+        replayed(&rows);
+        let mut levels: BTreeMap<String, (Vec<usize>, usize)> = BTreeMap::new();
+        for row in &rows {
+            let level = row.id.trim_end_matches(&row.twin).to_owned();
+            let lengths = lengths(row, &tokenizer);
+            assert_eq!(*levels.entry(level).or_insert_with(|| lengths.clone()), lengths, "{}", row.id);
+            let values = |row: &DoseRow| -> Vec<String> {
+                row.probes.iter().flat_map(|probe| [&probe.current, &probe.stale[0]]).cloned().collect()
+            };
+            let says =
+                |turn: &str, value: &str| palimpsest::benchmarks::dose::implied::holds(turn, value.trim());
+            let of = |role: &str| -> Vec<_> {
+                row.sessions.iter().filter(|session| session.role.as_deref() == Some(role)).collect()
+            };
+            let reverts = row.factors["revert"] == true;
+            if reverts && ["ab", "ba", "paraphrase-ab"].contains(&row.twin.as_str()) {
+                assert_eq!(of("new").len(), 2, "{}", row.id);
+                for session in of("new") {
+                    let told: Vec<&str> = session.turns.iter().map(|turn| turn.content.as_str()).collect();
+                    assert!(
+                        told.iter().any(|turn| turn.contains("the same") && turn.contains("as at first"))
+                    );
+                    assert!(
+                        !values(row).iter().any(|value| told.iter().any(|turn| says(turn, value))),
+                        "{told:?}"
+                    );
+                }
+                let first = &of("old")[0].turns;
+                for probe in &row.probes {
+                    assert!(first.iter().any(|turn| says(&turn.content, &probe.current)), "{}", row.id);
+                }
+                // Beside the level where the return names the value: the same gold.
+                let named =
+                    rows.iter().find(|other| other.id == row.id.replace("revert-true", "base")).unwrap();
+                assert_eq!(named.probes, row.probes);
+            }
+            let by = row.factors["echo_by"].as_str().unwrap();
+            for echo in of("echo") {
+                let stale = &row.probes[0].stale[0];
+                let speakers: Vec<&str> = echo
+                    .turns
+                    .iter()
+                    .filter(|turn| says(&turn.content, stale))
+                    .map(|turn| turn.role.as_str())
+                    .collect();
+                assert_eq!(speakers, [if by == "assistant" { "assistant" } else { "user" }], "{}", row.id);
+                let others =
+                    echo.turns.iter().any(|turn| turn.content.contains(" has not heard of the change"));
+                assert_eq!(others, by == "others", "{}", row.id);
+            }
+        }
+        let said: Vec<String> = rows
+            .iter()
+            .flat_map(|row| row.sessions.iter().filter(|session| session.role.as_deref() == Some("echo")))
+            .flat_map(|session| session.turns.iter().filter(|turn| turn.content.contains(" has not heard")))
+            .map(|turn| turn.content.clone())
+            .collect();
+        assert!(said.len() > 4, "{family}");
+        // Rows of specs that leave the two alone have neither.
+        let usual = build(&preset(family, 1), None).0;
+        assert!(
+            usual
+                .iter()
+                .all(|row| !row.factors.contains_key("revert") && !row.factors.contains_key("echo_by"))
+        );
+    }
+}
+
+#[test]
 fn swapped_twins_differ_in_their_values_alone() {
     let (rows, ..) = build(&preset("slots", 6), None);
     for ab in rows.iter().filter(|row| row.twin == "ab") {
@@ -224,6 +305,9 @@ fn random(draws: &mut Draws) -> Spec {
     let overlaps = [json!(0), json!("part"), json!("full")];
     let mut overlap = || if is_log { json!("full") } else { overlaps[draws.index(3)].clone() };
     let (overlap_old, overlap_new) = (overlap(), overlap());
+    let returns = chain > 1 && explicitness != "EN" && draws.index(3) == 0;
+    let unnamed = returns && explicitness < "E3" && overlap_new == "full" && draws.index(2) == 0;
+    let by = ["speaker", "others", "assistant"][if echoes > 0 { draws.index(3) } else { 0 }];
     let gap = session * (old + chain - 1 + lures.div_ceil(2) + others);
     let tail = session * (new + echoes + lures / 2);
     for (name, level) in [
@@ -232,7 +316,9 @@ fn random(draws: &mut Draws) -> Spec {
         ("distance", json!(if filled { gap + draws.index(400) } else { 0 })),
         ("tail", json!(if filled { tail + draws.index(200) } else { 0 })),
         ("chain", json!(chain)),
-        ("returns", json!(chain > 1 && explicitness != "EN" && draws.index(3) == 0)),
+        ("returns", json!(returns)),
+        ("revert", json!(unnamed)),
+        ("echo_by", json!(by)),
         ("restated_old", json!(old)),
         ("restated_new", json!(new)),
         ("echoes", json!(echoes)),
@@ -295,8 +381,8 @@ fn random_specs_build_and_replay() {
             rows += item.rows.len();
         }
     }
-    // A denial without an old value is uninformative, and has no twin without the old session.
-    missing.retain(|reason| !reason.contains("with EN a history without the old value"));
+    // A denial or a return without an old value is uninformative, and has no twin without the old session.
+    missing.retain(|reason| !reason.contains("a history without the old value tells nothing"));
     assert!(rows > 8 * specs && missing.is_empty(), "{rows} rows, {missing:#?}");
 }
 
@@ -335,6 +421,19 @@ fn wrong_specs_are_refused_by_field_with_the_value() {
         ("family = \"slots\"\n[base]\nchain = 0", "base.chain", "0"),
         ("family = \"slots\"\n[base]\nchain = 17", "base.chain", "17"),
         ("family = \"slots\"\n[base]\nreturns = true", "base.returns", "true with chain = 1"),
+        ("family = \"slots\"\n[base]\nrevert = true", "base.revert", "true with returns = false"),
+        (
+            "family = \"slots\"\n[base]\nrevert = true\nreturns = true\nchain = 2\ndistance = 200\nexplicitness = \"E3\"",
+            "base.revert",
+            "true with explicitness = \"E3\"",
+        ),
+        (
+            "family = \"slots\"\n[base]\nrevert = true\nreturns = true\nchain = 2\ndistance = 200\noverlap_new = 0",
+            "base.revert",
+            "true with overlap_new = 0",
+        ),
+        ("family = \"slots\"\n[base]\necho_by = \"user\"", "base.echo_by", "\"user\""),
+        ("family = \"slots\"\n[base]\necho_by = \"others\"", "base.echo_by", "\"others\" with echoes = 0"),
         ("family = \"slots\"\n[base]\nlures = 17\ndistance = 9000", "base.lures", "17"),
         (
             "family = \"slots\"\n[base]\nothers = 2\ndistance = 100",

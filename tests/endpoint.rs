@@ -98,7 +98,7 @@ pub fn serve(script: Vec<Scripted>) -> Server {
     Server { port, requests }
 }
 
-fn read_request(stream: &mut TcpStream) -> String {
+pub fn read_request(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {

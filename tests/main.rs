@@ -6,6 +6,7 @@ mod adapters;
 mod architecture;
 mod attention;
 mod bits;
+mod build;
 mod cli;
 mod construct;
 mod contrasts;

@@ -9,8 +9,8 @@ use super::{EndedWithErrors, wrong};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{PAPER_ENCODING, SampleSpec};
-use crate::case::length_table::{LengthRow, table};
-use crate::case::lengths::{GroupBy, measure};
+use crate::case::length_table::{LengthRow, Siblings, table};
+use crate::case::lengths::{GroupBy, SplitLengths, distances, measure};
 use crate::estimate::{LengthCounter, group_by};
 use crate::progress;
 
@@ -24,6 +24,7 @@ use crate::progress;
 Examples:
   palimpsest data stats T1_T2_400_FULL.json
   palimpsest data stats T1_T2_400_FULL.json --model smollm2-135m --tokenizer o200k_base
+  palimpsest data stats stale.json --beside apart.json --placement figures
   palimpsest data stats sample --by type --json")]
 pub struct Args {
     /// A benchmark file, or the word `sample` for the built-in sample.
@@ -47,6 +48,12 @@ pub struct Args {
     /// Folder for a figure of the cases per value of that label (figure 5 of the STALE paper), as SVG, PNG and CSV.
     #[arg(long, value_name = "DIR", requires = "by")]
     figure: Option<PathBuf>,
+    /// Folder for a figure of where the old and the new session are, a point a case: depth of new against its distance from old.
+    #[arg(long, value_name = "DIR")]
+    placement: Option<PathBuf>,
+    /// A further file in that figure (repeatable).
+    #[arg(long, value_name = "FILE", requires = "placement")]
+    beside: Vec<PathBuf>,
     /// Print the paper's numbers beside the measured ones [default: if the file is the published one].
     #[arg(long)]
     paper: bool,
@@ -56,7 +63,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { data, questions, model, tokenizer, row_type, by, figure, paper, json } = args;
+    let Args { data, questions, model, tokenizer, row_type, by, figure, placement, beside, paper, json } =
+        args;
     let bar = reading_bar(data);
     let dataset =
         Dataset::open_pair((data.as_path(), questions.as_deref()), SampleSpec::default(), |piece| {
@@ -69,12 +77,33 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if *paper && printed.is_empty() {
         return wrong(format!("--paper: no paper prints the lengths of {}", benchmark.title));
     }
-    let beside = *paper || benchmark.published(dataset.digest()).is_some();
+    let with_paper = *paper || benchmark.published(dataset.digest()).is_some();
     let split = group_by(&dataset, by.as_deref())?;
     match (figure, split) {
         (Some(folder), GroupBy::Label(label)) => super::figures::distribution(&dataset, label, folder)?,
         (Some(_), _) => return wrong("--figure: --by names no label; give one"),
         (None, _) => {}
+    }
+    if let Some(folder) = placement {
+        let counter = match model.first() {
+            Some(name) => LengthCounter::of_model(name, benchmark)?,
+            None => {
+                let name = tokenizer.first().map_or(PAPER_ENCODING, String::as_str);
+                LengthCounter::of_encoding(name, benchmark)?
+            }
+        };
+        let mut files = vec![(dataset.name().to_owned(), places(&dataset, &counter)?)];
+        for file in beside {
+            let other =
+                Dataset::open(file, SampleSpec::default(), |_| {})?.with_split(row_type.as_deref())?;
+            files.push((other.name().to_owned(), places(&other, &counter)?));
+        }
+        if files.iter().all(|(_, cases)| cases.iter().all(|case| case.placement.is_none())) {
+            return wrong(
+                "--placement: no case has an old and a new session; give files of STALE".to_owned(),
+            );
+        }
+        super::figures::placement(&files, folder)?;
     }
     let default = [PAPER_ENCODING.to_owned()];
     let encodings = if model.is_empty() && tokenizer.is_empty() { &default[..] } else { tokenizer };
@@ -90,7 +119,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             broken += usize::from(is_broken);
             !is_broken
         });
-        let cases = cases.map(|case| case.map_err(anyhow::Error::from));
+        let mut apart = Vec::new();
+        let cases = cases.map(|case| {
+            if let (Ok(case), Some(set)) = (&case, benchmark.sets) {
+                apart.extend(distances(case, set));
+            }
+            case.map_err(anyhow::Error::from)
+        });
         let rows = measure(cases, split, |case| counter.format(case), |text| counter.count(text));
         let rows = rows.with_context(|| {
             format!("{}; `palimpsest data check` lists all problems of a file", data.display())
@@ -98,17 +133,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bar.finish_and_clear();
         left_out = broken;
         // The paper's rows use its own label and encoding.
-        let comparable = beside && counter.name == PAPER_ENCODING && split == GroupBy::Label(benchmark.split);
+        let comparable =
+            with_paper && counter.name == PAPER_ENCODING && split == GroupBy::Label(benchmark.split);
         for measured in rows {
             let paper = printed.iter().find(|row| comparable && row.split == measured.split).copied();
-            lines.push(LengthRow { tokenizer: counter.name.clone(), measured, paper });
+            lines.push(LengthRow { tokenizer: counter.name.clone(), measured, paper, siblings: None });
+        }
+        if let Some(last) = lines.last_mut() {
+            last.siblings = Siblings::of(apart);
         }
     }
     if *json {
         super::say(serde_json::to_string_pretty(&lines)?)?;
     } else {
         let title = format!("{} (SHA-256 {})", dataset.name(), dataset.digest());
-        super::say(format_args!("{title}\n\n{}", table(split, &lines)))?;
+        let siblings = lines.last().and_then(|line| line.siblings);
+        let siblings = siblings.map_or_else(String::new, |siblings| format!("\n{siblings}"));
+        super::say(format_args!("{title}\n\n{}{siblings}", table(split, &lines)))?;
     }
     if left_out > 0 {
         let said = format!(
@@ -118,6 +159,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(EndedWithErrors(said).into());
     }
     Ok(())
+}
+
+/// A row a case, with its placement; broken rows are left out.
+fn places(dataset: &Dataset, counter: &LengthCounter) -> anyhow::Result<Vec<SplitLengths>> {
+    let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
+    let cases = sound.map(|case| case.map_err(anyhow::Error::from));
+    let mut rows = measure(cases, GroupBy::Case, |_| Ok(String::new()), |text| counter.count(text))?;
+    // The row of all cases.
+    rows.pop();
+    Ok(rows)
 }
 
 /// Progress over the bytes of a file; hidden for small or unreadable files.

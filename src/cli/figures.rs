@@ -8,6 +8,7 @@ use super::lens::Analysis;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::case::labels;
+use crate::case::lengths::SplitLengths;
 use crate::dose::Doses;
 use crate::figures::look::{Look, Size};
 use crate::figures::{self, RunFigures, Style};
@@ -83,6 +84,15 @@ pub(super) fn distribution(dataset: &Dataset, label: &str, folder: &Path) -> any
     let counts = labels::count(sound, label, dataset.benchmark().split)?;
     let origin = format!("{} · {}", dataset.name(), counted(counts.cases, "case"));
     let figure = figures::distribution(&counts, &origin);
+    figures::write(std::slice::from_ref(&figure), folder)?;
+    note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
+    Ok(())
+}
+
+/// The figure of `data stats --placement`.
+pub(super) fn placement(files: &[(String, Vec<SplitLengths>)], folder: &Path) -> anyhow::Result<()> {
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let figure = figures::placement(files, &names.join(" · "));
     figures::write(std::slice::from_ref(&figure), folder)?;
     note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
     Ok(())

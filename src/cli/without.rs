@@ -15,6 +15,7 @@ pub mod figures {
     use std::path::Path;
 
     use crate::benchmarks::dataset::Dataset;
+    use crate::case::lengths::SplitLengths;
     use crate::dose::Doses;
 
     pub use super::Args;
@@ -26,6 +27,10 @@ pub mod figures {
     }
 
     pub fn distribution(_: &Dataset, _: &str, _: &Path) -> anyhow::Result<()> {
+        run(Args { _rest: Vec::new() })
+    }
+
+    pub fn placement(_: &[(String, Vec<SplitLengths>)], _: &Path) -> anyhow::Result<()> {
         run(Args { _rest: Vec::new() })
     }
 

@@ -214,6 +214,12 @@ fn stats_of_data_without_labels_have_one_row_or_one_a_history() {
     assert!(each[0]["content"]["max"].as_u64().unwrap() > 1000);
     let (code, out, _) = palimpsest(&["data", "stats", "sample:subtlememory"]);
     assert!(code == 0 && out.contains("cases of  cases  sessions"), "{out}");
+    // Distances of its 11 sets, counted by hand: 5, 8, 9, 10, 11 four times, 12, 13 three times, 16.
+    assert_eq!(one[0]["siblings"], json!({"median": 11.0, "min": 5, "max": 16}));
+    assert!(each[0]["siblings"].is_null() && each[1]["siblings"] == one[0]["siblings"]);
+    assert!(out.ends_with("(1: side by side): median 11, min 5, max 16.\n"), "{out}");
+    let (_, out, _) = palimpsest(&["data", "stats", "sample"]);
+    assert!(!out.contains("side by side"), "STALE has no sets: {out}");
     let (code, _, err) = palimpsest(&["data", "stats", "sample", "--by", "case", "--figure", "x"]);
     assert!(code == 2 && err.contains("--figure"), "{code} {err}");
 }

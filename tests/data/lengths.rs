@@ -116,3 +116,28 @@ fn a_row_a_case_or_that_of_all_cases_alone() {
     assert_eq!(measured(GroupBy::All), [rows[2].clone()]);
     assert_eq!(rows[0].formatted.max, 5);
 }
+
+#[test]
+fn places_of_old_and_new_are_counted_in_sessions_and_tokens() {
+    let of = |cases: Vec<Case>| {
+        let cases = cases.into_iter().map(Ok::<_, Infallible>);
+        measure(cases, GroupBy::All, |_| Ok(String::new()), |text| Ok(text.len())).unwrap()[0].placement
+    };
+    let mut cases = cases(&["T1", "T2"]);
+    let [old, new] = [0, 1].map(|at| cases[0].evidence[at].place.segment);
+    let sessions = cases[0].history.segments.len();
+    let placed = of(cases.clone()).unwrap();
+    assert_eq!((placed.old_at, placed.new_at), (old as f64, new as f64));
+    assert_eq!((placed.distance, placed.tail), ((new - old) as f64, (sessions - 1 - new) as f64));
+    let bytes = |from: usize, to: usize| {
+        let turns = cases[0].history.segments[from..to].iter().flat_map(|segment| &segment.turns);
+        let texts: Vec<&str> = turns.map(|turn| turn.content.as_str()).collect();
+        texts.join("\n").len() as f64
+    };
+    let tokens = [placed.new_at_tokens, placed.distance_tokens, placed.tail_tokens];
+    assert_eq!(tokens, [bytes(0, new), bytes(old + 1, new), bytes(new + 1, sessions)]);
+    for case in &mut cases {
+        case.evidence.pop();
+    }
+    assert_eq!(of(cases), None, "without a new session");
+}

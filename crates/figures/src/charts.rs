@@ -10,6 +10,7 @@ use super::style::{Colour, GREY, LINEAR, Stroke, UNIT, shortened};
 use palimpsest_analysis::lens::band::LEAST;
 use palimpsest_data::benchmarks::{Bar, BarChart, TrendChart, TrendPanel};
 use palimpsest_data::case::labels::{LabelCounts, ValueCount};
+use palimpsest_data::case::lengths::{Placement, SplitLengths};
 use palimpsest_data::ground::csv::CsvTable;
 
 /// Sequential scale from dark to light, readable without colour.
@@ -75,6 +76,68 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Figure {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = counts.label.chars().take(40).map(plain).collect();
     sheet.figure(format!("distribution-{name}"), caption, csv)
+}
+
+/// Depth of the new session against its distance from the old one, a point a case, in sessions and in tokens; a colour for each file. Called
+/// by `palimpsest data stats --placement DIR`.
+pub fn placement(files: &[(String, Vec<SplitLengths>)], origin: &str) -> Figure {
+    let points: Vec<(&str, Stroke, &SplitLengths, Placement)> = (files.iter().enumerate())
+        .flat_map(|(at, (name, cases))| cases.iter().map(move |case| (at, name, case)))
+        .filter_map(|(at, name, case)| {
+            Some((name.as_str(), Meaning::Group(at).stroke(), case, case.placement?))
+        })
+        .collect();
+    type Of = fn(&Placement) -> (f64, f64);
+    let units: [(&str, Of); 2] = [
+        ("sessions", |of| (of.distance, of.new_at)),
+        ("tokens", |of| (of.distance_tokens, of.new_at_tokens)),
+    ];
+    let most = |pick: &dyn Fn(&Placement) -> f64| {
+        points.iter().map(|point| pick(&point.3)).fold(1.0, f64::max) * 1.05
+    };
+    let panel = |(axis, (unit, of)): (usize, (&str, Of))| Panel {
+        title: unit.to_owned(),
+        marks: points
+            .iter()
+            .map(|point| Mark::Dot(of(&point.3), UNIT * 2, point.1.colour.mix(0.7)))
+            .collect(),
+        x: Across::Linear(0.0, most(&|one| of(one).0)),
+        x_label: format!("{unit} from old to new"),
+        axis,
+        ..Panel::default()
+    };
+    let legend = files
+        .iter()
+        .enumerate()
+        .map(|(at, (name, _))| (Sample::Dot(Meaning::Group(at).stroke().colour), shortened(name, 44)));
+    let sheet = Sheet {
+        title: "Depth of the new session against its distance from the old one".to_owned(),
+        origin: origin.to_owned(),
+        y_label: "before the new session".to_owned(),
+        rows: vec![units.into_iter().enumerate().map(panel).collect()],
+        legend: legend.collect(),
+        panel: (300, 260),
+        axes: units
+            .map(|(_, of)| ValueAxis { reference: None, linear: Some((0.0, most(&|one| of(one).1))) })
+            .into(),
+        ..Sheet::default()
+    };
+    let caption = format!(
+        "Sessions and tokens (contents of turns) before the new session against those from the old session to the new one, of {} cases. A \
+         distance of sessions is the difference of both places; one of tokens is what stands between.",
+        points.len()
+    );
+    let csv = CsvTable::of(&points)
+        .column("file", |point| point.0)
+        .column("case", |point| &point.2.split)
+        .column("new_at", |point| point.3.new_at)
+        .column("distance", |point| point.3.distance)
+        .column("tail", |point| point.3.tail)
+        .column("new_at_tokens", |point| point.3.new_at_tokens)
+        .column("distance_tokens", |point| point.3.distance_tokens)
+        .column("tail_tokens", |point| point.3.tail_tokens)
+        .bytes();
+    sheet.figure("placement", caption, csv)
 }
 
 /// Stacked bars of equal length, so that shares compare; the CSV has the counts.

@@ -55,7 +55,7 @@ mod waterfall;
 
 use cause_effects::Told;
 
-pub use charts::distribution;
+pub use charts::{distribution, placement};
 pub use figure::{Figure, FigureError, write};
 pub use look::Look;
 pub use runs::{RunFigures, charts, draw_runs};

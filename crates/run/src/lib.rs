@@ -7,6 +7,7 @@
 //! [`models`] opens models by name, [`chat`] asks them, [`memory`] selects what a probe is shown, [`runs`] plans, asks and stores,
 //! [`judge`] grades stored answers.
 
+pub mod build;
 pub mod cards;
 pub mod chat;
 pub mod embedder;

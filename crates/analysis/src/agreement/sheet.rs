@@ -59,7 +59,15 @@ fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
 
 fn html(title: &str, drawn: &Drawn) -> String {
     let title = format!("{title}, condition {}", label(&drawn.key.condition));
-    let data = serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "most": drawn.key.most, "items": drawn.items });
+    page(
+        &serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "most": drawn.key.most, "items": drawn.items }),
+    )
+}
+
+/// The page of a sheet. `data`: `sheet` (its name), `title`, `items` and either `most` (the best score, or null) or `labels`, a list of
+/// `{word, kind}` whose kind is good, bad or open. An item has `item` (its id), `notes` (pairs of name and text), `rubric`, and `query`
+/// and `answer`, or `fields`: texts `{field, text}` that raters may edit.
+pub fn page(data: &serde_json::Value) -> String {
     // Inside a script element only `<` needs escaping.
     PAGE.replacen(DATA, &data.to_string().replace('<', "\\u003c"), 1)
 }

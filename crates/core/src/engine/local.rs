@@ -1,15 +1,21 @@
 //! An opened model. Its cache is allocated once for the context length and rolled back between conversations.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
+use serde_json::Value;
 
+use super::json_schema::{fault, grammar_rule};
 use super::local_error::LocalError;
 use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, ServerMemory, Serving};
 use super::stop_strings::{StopStrings, before_stop};
 use super::text_side::TextSide;
 use super::thread::Limits;
-use super::{DeviceName, Engine, Generated, Session, StopReason, Thinker};
+use super::{
+    Constraint, ConstraintError, DeviceName, Engine, Generated, GrammarVocabulary, Session, Starts,
+    StopReason, Thinker,
+};
 use crate::attention::AttentionKernel;
 use crate::model::{Kept, ModelFiles, OpenModel};
 use crate::text::{
@@ -117,6 +123,15 @@ pub struct LocalModel {
     limits: Limits,
     server: ServerMemory,
     observed: ObservedSpans,
+    schemas: Schemas,
+}
+
+/// Schemas of replies, each compiled once.
+#[derive(Default)]
+struct Schemas {
+    vocabulary: Option<Arc<GrammarVocabulary>>,
+    compiled: BTreeMap<String, Arc<Constraint>>,
+    current: Option<Arc<Constraint>>,
 }
 
 /// Text side of an opened model.
@@ -232,7 +247,40 @@ impl LocalModel {
             context,
         };
         let session = Session::new(engine, cache, Limits::of_branches(context, branches));
-        Ok(LocalModel { session, text, branches, limits, server, observed })
+        let schemas = Schemas::default();
+        Ok(LocalModel { session, text, branches, limits, server, observed, schemas })
+    }
+
+    /// Constrains further replies to a JSON schema; `None` lifts it. Fails for a schema that cannot be enforced in full.
+    pub fn hold_to_schema(&mut self, schema: Option<&Value>) -> Result<(), ConstraintError> {
+        let Some(schema) = schema else {
+            self.schemas.current = None;
+            return Ok(());
+        };
+        let text = schema.to_string();
+        if !self.schemas.compiled.contains_key(&text) {
+            if let Some(fault) = fault(schema, true) {
+                return Err(ConstraintError::Refused(format!("the schema {fault}")));
+            }
+            let vocabulary = match &self.schemas.vocabulary {
+                Some(vocabulary) => Arc::clone(vocabulary),
+                None => {
+                    let width = self.engine().decoder().spec().vocab;
+                    Arc::new(GrammarVocabulary::new(self.tokenizer(), width, self.stop_tokens())?)
+                }
+            };
+            let grammar = format!("start: reply\n{}", grammar_rule("reply", schema.clone(), true));
+            let constraint = vocabulary.compile(grammar, Starts::AtOnce, "schema")?;
+            self.schemas.vocabulary = Some(vocabulary);
+            self.schemas.compiled.insert(text.clone(), Arc::new(constraint));
+        }
+        self.schemas.current = self.schemas.compiled.get(&text).cloned();
+        Ok(())
+    }
+
+    /// The constraint of [`LocalModel::hold_to_schema`].
+    pub fn reply_constraint(&self) -> Option<Arc<Constraint>> {
+        self.schemas.current.clone()
     }
 
     /// Manifest name, or the name of the file or folder.

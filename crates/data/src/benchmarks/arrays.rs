@@ -25,7 +25,7 @@ pub(super) fn rows<T: DeserializeOwned>(
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RowStart<'a> {
+pub(crate) struct RowStart<'a> {
     file: Option<&'a str>,
     pub(super) row: usize,
     line: usize,
@@ -52,7 +52,7 @@ impl RowStart<'_> {
 }
 
 #[derive(Debug)]
-pub(super) struct RowSplitter<'a, R> {
+pub(crate) struct RowSplitter<'a, R> {
     reader: R,
     /// `None` for single-file datasets.
     file: Option<&'a str>,
@@ -67,7 +67,7 @@ pub(super) struct RowSplitter<'a, R> {
 }
 
 impl<'a, R: BufRead> RowSplitter<'a, R> {
-    pub(super) fn new(reader: R, file: Option<&'a str>, title: &'a str) -> Self {
+    pub(crate) fn new(reader: R, file: Option<&'a str>, title: &'a str) -> Self {
         let (begun, ended, in_object) = (false, false, false);
         RowSplitter { reader, file, title, begun, ended, in_object, rows: 0, line: 1, column: 1 }
     }
@@ -77,7 +77,7 @@ impl<'a, R: BufRead> RowSplitter<'a, R> {
     }
 
     /// Reads the next element into `text`; `None` at the end.
-    pub(super) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart<'a>>, ReadError> {
+    pub(crate) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart<'a>>, ReadError> {
         if self.ended {
             return Ok(None);
         }

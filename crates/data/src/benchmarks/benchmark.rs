@@ -76,6 +76,8 @@ pub struct Benchmark {
     pub references: Option<References>,
     /// A data label that judges predict, to validate it.
     pub label_check: Option<LabelCheck>,
+    /// Facet of sets of memories whose questions share their evidence: `data stats` prints how far apart the sessions of a set are.
+    pub sets: Option<&'static str>,
 
     /// Roles whose content is in the judge note of the same name; a judge can check whether a memory contains it.
     pub stated: &'static [&'static str],
@@ -136,6 +138,7 @@ impl Benchmark {
         decisive: |_| None,
         references: None,
         label_check: None,
+        sets: None,
         stated: &[],
         unit: Unit::Case,
         strata: None,

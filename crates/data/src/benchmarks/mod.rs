@@ -3,7 +3,7 @@
 //! A [`Benchmark`] defines how files become cases, probes become prompts, what judges see, what is counted, and the roles of spans.
 //! Must not run a model, judge or draw.
 
-mod arrays;
+pub(crate) mod arrays;
 mod benchmark;
 mod chart;
 pub mod dataset;

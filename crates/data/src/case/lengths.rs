@@ -1,10 +1,12 @@
 //! Context lengths of a dataset (STALE, appendix D.4, table 5), for `palimpsest data stats`. Counts three forms of each history: JSON
 //! ([`raw`]), formatted for the model, and contents only ([`content`]).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Case, Turn};
+use super::{Case, Segment, Turn};
 use crate::ground::numbers::quantile;
 use crate::ground::order::sorted_unique;
 
@@ -20,6 +22,25 @@ pub struct SplitLengths {
     pub content_mean: f64,
     pub raw: TokenCounts,
     pub content: TokenCounts,
+    /// Of the cases with an old and a new session, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+}
+
+/// Where the old and the new session are; means. Tokens are of contents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Placement {
+    /// Sessions before the old one, and before the new one.
+    pub old_at: f64,
+    pub new_at: f64,
+    /// From old to new: the difference of both.
+    pub distance: f64,
+    /// Sessions after the new one.
+    pub tail: f64,
+    /// Before the new session; between both; after it.
+    pub new_at_tokens: f64,
+    pub distance_tokens: f64,
+    pub tail_tokens: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -41,6 +62,8 @@ pub struct PrintedLengths {
 }
 
 const ALL: &str = "all";
+/// Roles of the two sessions of a [`Placement`].
+const PLACED: [&str; 2] = ["old", "new"];
 
 struct Measured {
     split: String,
@@ -49,6 +72,7 @@ struct Measured {
     raw: usize,
     formatted: usize,
     content: usize,
+    placement: Option<Placement>,
 }
 
 /// A total row is added last.
@@ -79,6 +103,7 @@ pub fn measure<E: Send>(
             raw: count(&raw(&case))?,
             formatted: count(&format(&case)?)?,
             content: count(&content(&case))?,
+            placement: placement(&case, &count)?,
         })
     };
     let mut measured = Vec::new();
@@ -133,8 +158,53 @@ pub fn raw(case: &Case) -> String {
 }
 
 pub fn content(case: &Case) -> String {
-    let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
+    content_of(&case.history.segments)
+}
+
+fn content_of(segments: &[Segment]) -> String {
+    let turns = segments.iter().flat_map(|segment| &segment.turns);
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// Places from each evidence segment to the next of its set, 1 if they stand side by side. A set is the probes with one value of the facet.
+pub fn distances(case: &Case, set: &str) -> Vec<usize> {
+    let mut sets: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for probe in &case.probes {
+        let Some(of) = probe.facets.get(set) else { continue };
+        let cited: BTreeSet<usize> = probe.evidence.iter().map(|evidence| evidence.place.segment).collect();
+        let segments = case.history.segments.iter().enumerate();
+        let places = segments.filter(|(_, segment)| cited.contains(&segment.index)).map(|(place, _)| place);
+        sets.entry(of).or_default().extend(places);
+    }
+    let of = |places: &BTreeSet<usize>| {
+        places.iter().zip(places.iter().skip(1)).map(|(one, next)| next - one).collect::<Vec<_>>()
+    };
+    sets.values().flat_map(of).collect()
+}
+
+/// Of one case; `None` unless its evidence is an old session and a new one after it.
+fn placement<E>(case: &Case, count: impl Fn(&str) -> Result<usize, E>) -> Result<Option<Placement>, E> {
+    let segments = &case.history.segments;
+    let place = |role: &str| {
+        let session = case.evidence.iter().find(|evidence| evidence.role == role)?.place.segment;
+        segments.iter().position(|segment| segment.index == session)
+    };
+    let [Some(old), Some(new)] = PLACED.map(place) else { return Ok(None) };
+    let (Some(between), Some(after)) = (segments.get(old + 1..new), segments.get(new + 1..)) else {
+        return Ok(None);
+    };
+    let before = segments.get(..new).unwrap_or_default();
+    let tokens =
+        |of: &[Segment]| Ok::<f64, E>(if of.is_empty() { 0.0 } else { count(&content_of(of))? as f64 });
+    Ok(Some(Placement {
+        old_at: old as f64,
+        new_at: new as f64,
+        distance: (new - old) as f64,
+        tail: after.len() as f64,
+        new_at_tokens: tokens(before)?,
+        distance_tokens: tokens(between)?,
+        tail_tokens: tokens(after)?,
+    }))
 }
 
 fn summarise(split: &str, members: &[&Measured]) -> Option<SplitLengths> {
@@ -159,5 +229,19 @@ fn summarise(split: &str, members: &[&Measured]) -> Option<SplitLengths> {
         content_mean: mean(|case| case.content),
         raw: tokens(|case| case.raw)?,
         content: tokens(|case| case.content)?,
+        placement: mean_of(&members.iter().filter_map(|case| case.placement).collect::<Vec<_>>()),
+    })
+}
+
+fn mean_of(all: &[Placement]) -> Option<Placement> {
+    let mean = |of: fn(&Placement) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    (!all.is_empty()).then(|| Placement {
+        old_at: mean(|one| one.old_at),
+        new_at: mean(|one| one.new_at),
+        distance: mean(|one| one.distance),
+        tail: mean(|one| one.tail),
+        new_at_tokens: mean(|one| one.new_at_tokens),
+        distance_tokens: mean(|one| one.distance_tokens),
+        tail_tokens: mean(|one| one.tail_tokens),
     })
 }

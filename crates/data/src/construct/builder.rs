@@ -8,7 +8,7 @@ use palimpsest_core::text::{CountTokens, TextError};
 use serde_json::{Value, json};
 
 use super::error::{BuildError, Unmade};
-use super::factors::{Explicitness, Factors, Fillers, Order, Speaker};
+use super::factors::{EchoBy, Explicitness, Factors, Fillers, Order, Speaker};
 use super::fillers::{Filler, GivenFillers, Source, Stream};
 use super::item::{Attribute, Draft, Item, Saying, needed};
 use super::layout::{Digits, Layout, Part, STRETCHES, Slot, lay_out};
@@ -71,6 +71,8 @@ pub struct Builder<'a> {
     texts: &'static Texts,
     small_talk: SmallTalk<'static>,
     levels: Vec<Level>,
+    /// Names of later factors that some level varies.
+    later: Vec<&'static str>,
     attributes: Vec<Attribute<'static>>,
     longest: usize,
     /// (template, reason) of templates that cannot express the spec.
@@ -126,7 +128,8 @@ impl<'a> Builder<'a> {
             return Err(BuildError::field("base.chain", found, remedy));
         }
         let small_talk = SmallTalk::new(&texts.chat, count)?;
-        Ok(Builder { spec, count, given, texts, small_talk, levels, attributes, longest, left_out })
+        let later = unique(levels.iter().flat_map(|level| level.factors.later()));
+        Ok(Builder { spec, count, given, texts, small_talk, levels, later, attributes, longest, left_out })
     }
 
     pub fn item(&self, number: usize) -> Result<BuiltItem, BuildError> {
@@ -280,7 +283,12 @@ impl<'a> Rows<'a> {
                 Slot::Part(part) => {
                     let told = self.told(*part, factors, twin, &chains)?;
                     let role = told.role;
-                    let Some(turns) = self.session(*part, &told, factors.speaker)? else {
+                    let speaker = match (part, factors.echo_by) {
+                        (Part::Echo(_), EchoBy::Others) => Speaker::User,
+                        (Part::Echo(_), EchoBy::Assistant) => Speaker::Assistant,
+                        _ => factors.speaker,
+                    };
+                    let Some(turns) = self.session(*part, &told, speaker)? else {
                         let (part, wanted, said) = (part.key(), spec.session_tokens, told.statement);
                         let reason = format!(
                             "no small talk makes the session {part} one of {wanted} tokens: {said:?}"
@@ -297,7 +305,7 @@ impl<'a> Rows<'a> {
             sessions.push(DoseSession { time, turns, role: role.map(str::to_owned) });
         }
         let whole = count.count(&whole)?;
-        let mut levels = factors.as_levels(&spec.family, spec.session_tokens);
+        let mut levels = factors.as_levels(&spec.family, spec.session_tokens, &builder.later);
         levels.insert("sweep".to_owned(), json!(level.sweep));
         let probes: Vec<DoseProbe> =
             (0..item.keys.len()).map(|key| self.probe(key, factors, twin, &chains[key])).collect();
@@ -394,9 +402,16 @@ impl<'a> Rows<'a> {
                 let reason = "with EN a history without the old value tells nothing";
                 return Err(Unmade::Dropped(reason.to_owned()));
             }
+            Part::New | Part::RestatedNew(_) if factors.revert && no_old => {
+                let reason = "with revert a history without the old value tells nothing";
+                return Err(Unmade::Dropped(reason.to_owned()));
+            }
             Part::New => (item.update(saying(last), factors, &mut order), Some(NEW)),
             Part::RestatedNew(_) => (item.restated(saying(last), factors, &mut order), Some(NEW)),
-            Part::Echo(_) => (item.echo(saying(usize::from(factors.returns)), &mut order), Some(ECHO)),
+            Part::Echo(nth) => {
+                let of = saying(usize::from(factors.returns));
+                (item.echo(nth, of, factors.echo_by, &mut order), Some(ECHO))
+            }
             Part::Lure(nth) => {
                 let (statement, about) = item.lure(nth, &mut order);
                 return Ok(Told { statement, about, role: Some(LURE), variant: "told" });

@@ -50,6 +50,19 @@ pub enum Speaker {
     Assistant,
 }
 
+/// Who brings an old value up again after the update.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EchoBy {
+    /// Who states values, as something past.
+    #[default]
+    Speaker,
+    /// Other people, of whom the user tells.
+    Others,
+    /// The assistant, who quotes an early note.
+    Assistant,
+}
+
 /// Lexical overlap of a session with the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Value", try_from = "Value")]
@@ -74,9 +87,14 @@ pub struct Factors {
     pub restated_old: usize,
     pub restated_new: usize,
     pub echoes: usize,
+    #[serde(skip_serializing_if = "is_default")]
+    pub echo_by: EchoBy,
     /// A -> B is 1, A -> B -> C is 2.
     pub chain: usize,
     pub returns: bool,
+    /// The last update returns to the first value without naming it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub revert: bool,
     pub others: usize,
     pub explicitness: Explicitness,
     pub order: Order,
@@ -98,8 +116,10 @@ impl Default for Factors {
             restated_old: 0,
             restated_new: 0,
             echoes: 0,
+            echo_by: EchoBy::Speaker,
             chain: 1,
             returns: false,
+            revert: false,
             others: 0,
             explicitness: Explicitness::E1,
             order: Order::Place,
@@ -109,6 +129,13 @@ impl Default for Factors {
             premise: false,
         }
     }
+}
+
+/// Later factors, which rows of specs that leave them alone do not have.
+const LATER: [&str; 2] = ["echo_by", "revert"];
+
+fn is_default<T: Default + PartialEq>(level: &T) -> bool {
+    *level == T::default()
 }
 
 const LENGTHS: [&str; 4] = ["depth_old", "depth_new", "distance", "tail"];
@@ -137,11 +164,22 @@ impl Factors {
         self.restated_new + self.echoes + self.lures / 2
     }
 
-    /// Factors as row labels. `session`: tokens per evidence session.
-    pub fn as_levels(&self, family: &str, session: usize) -> BTreeMap<String, Value> {
+    /// Names of later factors that are not at their usual level.
+    pub fn later(&self) -> impl Iterator<Item = &'static str> {
+        let all = json!(self);
+        LATER.into_iter().filter(move |name| all.get(name).is_some())
+    }
+
+    /// Factors as row labels. `session`: tokens per evidence session; `later`: the later factors that the spec varies.
+    pub fn as_levels(&self, family: &str, session: usize, later: &[&str]) -> BTreeMap<String, Value> {
         let mut levels = BTreeMap::from([("family".to_owned(), json!(family))]);
         if let Value::Object(all) = json!(self) {
             levels.extend(all);
+        }
+        for (name, level) in [("echo_by", json!(self.echo_by)), ("revert", json!(self.revert))] {
+            if later.contains(&name) {
+                levels.insert(name.to_owned(), level);
+            }
         }
         let depth_new = self.depth_new.unwrap_or(self.depth_old + session + self.distance);
         levels.insert("depth_new".to_owned(), json!(depth_new));
@@ -206,6 +244,27 @@ impl Factors {
             let remedy = "set returns to false: with EN the last update gives no value to go back to";
             return wrong("returns", "true with explicitness = \"EN\"".to_owned(), remedy);
         }
+        if self.revert {
+            if !self.returns {
+                let remedy = "set returns to true and chain to 2 or more, or revert to false";
+                return wrong("revert", "true with returns = false".to_owned(), remedy);
+            }
+            if self.explicitness > Explicitness::E2 {
+                let remedy =
+                    "set explicitness to \"E0\", \"E1\" or \"E2\": the last update has no value to imply";
+                let found = format!("true with explicitness = \"{:?}\"", self.explicitness);
+                return wrong("revert", found, remedy);
+            }
+            if self.overlap_new != Overlap::Full {
+                let remedy = "set overlap_new to \"full\": the last update has one wording";
+                let found = format!("true with overlap_new = {}", json!(self.overlap_new));
+                return wrong("revert", found, remedy);
+            }
+        }
+        if self.echo_by != EchoBy::Speaker && self.echoes == 0 {
+            let found = format!("{} with echoes = 0", json!(self.echo_by));
+            return wrong("echo_by", found, "set echoes to 1 or more, or leave echo_by out");
+        }
         if self.order == Order::Crossed {
             let wanted = [
                 ("chain", self.chain, 1),
@@ -247,7 +306,8 @@ impl Factors {
 }
 
 pub fn check_name(name: &str, field: &str) -> Result<(), BuildError> {
-    let all = json!(Factors { depth_new: Some(0), ..Factors::default() });
+    let shown = Factors { depth_new: Some(0), echo_by: EchoBy::Others, revert: true, ..Factors::default() };
+    let all = json!(shown);
     let names: Vec<&str> =
         all.as_object().into_iter().flat_map(|all| all.keys().map(String::as_str)).collect();
     let remedy = || format!("write one of {}", names.join(", "));
@@ -266,7 +326,8 @@ fn wanted(name: &str) -> &'static str {
         "order" => "\"place\" or \"crossed\"",
         "speaker" => "\"user\" or \"assistant\"",
         "overlap_old" | "overlap_new" => "0, \"part\" or \"full\"",
-        "returns" | "premise" => "true or false",
+        "echo_by" => "\"speaker\", \"others\" or \"assistant\"",
+        "returns" | "revert" | "premise" => "true or false",
         _ => "a whole number, 0 or more",
     }
 }

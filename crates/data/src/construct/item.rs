@@ -3,14 +3,31 @@
 use palimpsest_core::text::{CountTokens, TextError};
 
 use super::error::Unmade;
-use super::factors::{Explicitness, Factors, Overlap};
+use super::factors::{EchoBy, Explicitness, Factors, Overlap};
 use super::texts::{Clause, Log, Template, Texts, fill, inside};
 use crate::benchmarks::dose::implied::{step1, step2};
+use crate::benchmarks::dose::terms::AS_AT_FIRST;
 use crate::case::draw::Draws;
 
 const PURPOSE: &str = "dose item";
 const OTHERS_FAMILY: &str = "slots";
 const VALUE: &str = "value";
+
+/// What a value of a set is, in the words of a return that does not name it.
+const NOUNS: [(&str, &str); 12] = [
+    ("days", "day"),
+    ("colours", "colour"),
+    ("numbers", "number"),
+    ("cities", "city"),
+    ("guests", "person"),
+    ("letters", "box"),
+    ("rooms", "room"),
+    ("countries", "country"),
+    ("languages", "language"),
+    ("workplaces", "building"),
+    ("seasons", "season"),
+    ("pets", "animal"),
+];
 
 #[derive(Clone, Copy, Debug)]
 pub enum Attribute<'a> {
@@ -213,7 +230,7 @@ impl Item<'_> {
         let learned = |sentence: &str| format!("I just learned that {}", inside(sentence));
         // Keeps the overlap with the question of the full wording.
         let plain = match factors.overlap_new {
-            Overlap::Full => of.fill(&template.paraphrase),
+            Overlap::Full if !reverts(of, factors) => of.fill(&template.paraphrase),
             _ => learned(&plain(template, of, factors)),
         };
         opened(template, of, told, plain).unwrap_or_else(|| learned(&implied(template, of, told)))
@@ -226,14 +243,27 @@ impl Item<'_> {
                 plain(template, of, factors)
             }
             Attribute::One(template) => implied(template, of, self.told_as(of, factors)),
+            Attribute::Log(log) if reverts(of, factors) => log_reverted(log, of),
             Attribute::Log(log) => self.entry(&log.statement, of, order),
         }
     }
 
-    pub fn echo(&self, of: Saying<'_>, order: &mut Draws) -> String {
-        match self.attribute {
-            Attribute::One(template) => of.fill(&template.echo),
-            Attribute::Log(log) => self.entry(&log.echo, of, order),
+    /// The old value after the update, past in everybody's words but those of others, who have not heard of the update.
+    pub fn echo(&self, nth: usize, of: Saying<'_>, by: EchoBy, order: &mut Draws) -> String {
+        let said = match (self.attribute, by) {
+            (Attribute::One(template), EchoBy::Speaker) => return of.fill(&template.echo),
+            (Attribute::Log(log), EchoBy::Speaker) => return self.entry(&log.echo, of, order),
+            (Attribute::One(template), _) => of.fill(&template.clause.full),
+            (Attribute::Log(log), _) => self.entry(&log.statement, of, order),
+        };
+        let said = inside(&said);
+        match by {
+            EchoBy::Assistant => format!("My first note, from before the change, says that {said}"),
+            // Lures take people from the front.
+            _ => {
+                let other = &self.people[self.people.len() - 1 - nth % self.people.len()];
+                format!("{other} has not heard of the change and still says that {said}")
+            }
         }
     }
 
@@ -294,7 +324,12 @@ impl Item<'_> {
 
     fn marked(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws, otherwise: bool) -> String {
         let Attribute::Log(log) = self.attribute else { return String::new() };
-        let entry = self.entry(if otherwise { &log.paraphrase } else { &log.statement }, of, order);
+        let entry = match (reverts(of, factors), otherwise) {
+            (true, false) => log_reverted(log, of),
+            (true, true) => format!("I just learned that {}", inside(&log_reverted(log, of))),
+            (false, true) => self.entry(&log.paraphrase, of, order),
+            (false, false) => self.entry(&log.statement, of, order),
+        };
         match factors.explicitness {
             Explicitness::E0 => entry,
             _ => format!("By now, {}", inside(&entry)),
@@ -313,7 +348,25 @@ impl Item<'_> {
 }
 
 fn plain(template: &Template, of: Saying<'_>, factors: &Factors) -> String {
+    if reverts(of, factors) {
+        let noun = NOUNS.iter().find(|(set, _)| *set == template.values).map_or("one", |(_, noun)| noun);
+        let same = format!("the same {noun} {AS_AT_FIRST}");
+        // The value with its article; a box's letter with its noun.
+        let shown = ["the {v}", "a {v}", "box {v}", "{v}"];
+        let full = &template.clause.full;
+        let place = shown.into_iter().find(|shown| full.contains(&format!(" {shown}")));
+        return fill(&full.replace(place.unwrap_or("{v}"), &same), &[("name", of.name)]);
+    }
     of.fill(template.clause.of(factors.overlap_new))
+}
+
+/// True of the update that returns to the first value without naming it.
+fn reverts(of: Saying<'_>, factors: &Factors) -> bool {
+    factors.revert && of.at == factors.chain
+}
+
+fn log_reverted(log: &Log, of: Saying<'_>) -> String {
+    fill(&log.statement, &[("name", of.name), ("list", &format!("the same {AS_AT_FIRST}"))])
 }
 
 fn implied(template: &Template, of: Saying<'_>, told: Explicitness) -> String {

@@ -224,6 +224,12 @@ mod tests {
     }
 
     #[test]
+    fn no_text_says_what_a_return_says_that_does_not_name_its_value() {
+        let all = [VALUES, TEMPLATES, STREAMS, CHAT, FILLERS].concat();
+        assert!(!all.contains(crate::benchmarks::dose::terms::AS_AT_FIRST));
+    }
+
+    #[test]
     fn wordings_share_the_words_with_the_question_that_they_should() {
         for template in &Texts::get().unwrap().templates {
             let question = content(&template.question);

@@ -4,7 +4,7 @@
 //! only regular files are read or written: a FIFO or device is refused without waiting for it. The folder itself is the user's to name
 //! and may be a link.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::path::{Component, Path, PathBuf};
 
@@ -98,6 +98,29 @@ pub fn make(dir: &Path, name: &str) -> Result<PathBuf> {
     let path = Path::new(name).join("file");
     parent(dir, &path.to_string_lossy(), true)?;
     Ok(dir.join(name))
+}
+
+/// A locked file, which tells other writers of its folder to wait. Unlocked explicitly on drop: a child process that is being started holds
+/// a copy of the descriptor until exec, and with it the lock.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Lock {
+    /// Creates and locks the file `name` of `dir`; `None` if another process holds it.
+    pub fn take(dir: &Path, name: &str) -> Result<Option<Self>> {
+        let file = open_to_write(dir, name)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 /// Names and types of the entries of the folder `name` (`.`: of `dir`), sorted; none if there is no such folder.

@@ -359,6 +359,11 @@ impl ChatModel for Endpoint {
     fn take_tokens(&mut self) -> CallTokens {
         self.usage.take().unwrap_or_default()
     }
+
+    fn hold_to(&mut self, schema: Option<(&str, &Value)>) -> Result<(), ChatError> {
+        Endpoint::hold_to(self, schema);
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Endpoint {

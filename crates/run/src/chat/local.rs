@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use palimpsest_core::engine::{
     Branch, Event, Generate, LocalError, LocalModel, Measured, Observe, Request, RequestError, Reuse, Task,
+    TokenRules,
 };
 use palimpsest_core::text::{Split, StreamDecoder};
+use serde_json::Value;
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 
@@ -21,6 +23,7 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
     check_room(model, prompt_tokens + model.max_thinking() + sampling.max_new_tokens)?;
     let generate = Generate {
         thinker: model.text().thinker(),
+        rules: TokenRules { constraint: model.reply_constraint(), ..TokenRules::default() },
         ..Generate::new(*sampling, model.stop_tokens().to_vec())
     };
     let request = Request {
@@ -131,6 +134,15 @@ impl ChatModel for LocalModel {
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
         reply(self, messages, sampling).map_err(|e| chat_error(self, e))
+    }
+
+    fn hold_to(&mut self, schema: Option<(&str, &Value)>) -> Result<(), ChatError> {
+        let held = self.hold_to_schema(schema.map(|(_, schema)| schema));
+        held.map_err(|error| ChatError::from(format!("local:{}: {error}", self.model_name())))
+    }
+
+    fn scoring(&mut self) -> Option<&mut dyn ScoringModel> {
+        Some(self)
     }
 
     fn take_tokens(&mut self) -> CallTokens {

@@ -9,6 +9,7 @@ mod local;
 
 pub use palimpsest_core::engine::{Sampling, StopReason};
 pub use palimpsest_core::text::{Message, MessageRole};
+use serde_json::Value;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -54,6 +55,16 @@ pub trait ChatModel {
 
     fn take_tokens(&mut self) -> CallTokens {
         CallTokens::default()
+    }
+
+    /// Constrains further replies to a named JSON schema, where the model can; `None` lifts it. Replies have to be checked all the same.
+    fn hold_to(&mut self, _schema: Option<(&str, &Value)>) -> Result<(), ChatError> {
+        Ok(())
+    }
+
+    /// The model with readable probabilities, if it has them.
+    fn scoring(&mut self) -> Option<&mut dyn ScoringModel> {
+        None
     }
 }
 

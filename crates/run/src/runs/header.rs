@@ -17,6 +17,8 @@ use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::Sampling;
 use palimpsest_core::text::{BorderRule, ReasoningEffort, SpecialTokens, ThinkingMode};
 use palimpsest_data::benchmarks;
+pub use palimpsest_data::ground::difference::Difference;
+use palimpsest_data::ground::difference::differences;
 use palimpsest_data::prompt::SegmentNumbers;
 
 pub const FORMAT: &str = "palimpsest run 1";
@@ -258,19 +260,6 @@ impl Machine {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
-    pub field: String,
-    pub stored: String,
-    pub asked: String,
-}
-
-impl std::fmt::Display for Difference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} in the folder, {} asked for", self.field, self.stored, self.asked)
-    }
-}
-
 impl Identity {
     pub fn hash(&self) -> String {
         hash(&to_value(self), IDENTITY_VERSION)
@@ -278,30 +267,11 @@ impl Identity {
 
     /// Fields in which `self` (stored) and `asked` differ, in identity order.
     pub fn differences(&self, asked: &Identity) -> Vec<Difference> {
-        let mut found = Vec::new();
-        compare("", &to_value(self), &to_value(asked), &mut found);
-        found
+        differences(&to_value(self), &to_value(asked))
     }
 }
 
 fn to_value(identity: &Identity) -> Value {
     // Cannot fail: plain data with string keys.
     serde_json::to_value(identity).unwrap_or_default()
-}
-
-fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<Difference>) {
-    if let (Value::Object(a), Value::Object(b)) = (stored, asked) {
-        // A missing field is at its default, shown as nothing.
-        for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or_default();
-            compare(&path, &of(a), &of(b), found);
-        }
-    } else if stored != asked {
-        found.push(Difference {
-            field: path.to_owned(),
-            stored: stored.to_string(),
-            asked: asked.to_string(),
-        });
-    }
 }

@@ -17,7 +17,6 @@
 //! key counts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
@@ -35,7 +34,7 @@ use palimpsest_core::attention::{AttentionStore, StoreError};
 use palimpsest_core::timing;
 use palimpsest_data::benchmarks::{self, Benchmark};
 use palimpsest_data::case::Turn;
-use palimpsest_data::ground::folder;
+use palimpsest_data::ground::folder::{self, Lock};
 use palimpsest_data::ground::jsonl::{RowLog, read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
 
@@ -179,7 +178,7 @@ pub struct RunStore {
     replies: Option<RowLog<ReplyRow>>,
     costs: Option<RowLog<CostRow>>,
     retry_cut: bool,
-    _lock: RunLock,
+    _lock: Lock,
 }
 
 impl RunStore {
@@ -240,7 +239,7 @@ impl RunStore {
         RunStore::open_locked(dir, lock(dir)?)
     }
 
-    fn open_locked(dir: &Path, lock: RunLock) -> Result<Self, RunError> {
+    fn open_locked(dir: &Path, lock: Lock) -> Result<Self, RunError> {
         let header = read_header(dir)?;
         let plan: Vec<PlannedCase> = read_rows(dir, PLAN)?;
         let answers: RowLog<AnswerRow> = RowLog::open(dir, ANSWERS)?;
@@ -547,24 +546,8 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Lock of a run folder. Unlocked explicitly on drop: a child process that is being started holds a copy of the descriptor until exec, and
-/// with it the lock.
-#[derive(Debug)]
-pub(super) struct RunLock(File);
-
-impl Drop for RunLock {
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
 /// Locks the run against other writers.
-pub(super) fn lock(dir: &Path) -> Result<RunLock, RunError> {
-    let path = dir.join(LOCK);
-    let file = folder::open_to_write(dir, LOCK).map_err(RunError::io("write", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(RunLock(file)),
-        Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
-        Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),
-    }
+pub(super) fn lock(dir: &Path) -> Result<Lock, RunError> {
+    let locked = Lock::take(dir, LOCK).map_err(RunError::io("lock", &dir.join(LOCK)))?;
+    locked.ok_or_else(|| RunError::Locked { dir: dir.to_owned() })
 }

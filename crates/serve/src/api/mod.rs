@@ -53,7 +53,6 @@ mod places;
 mod prompt;
 mod prompts;
 mod resident;
-mod schema_limits;
 #[cfg(test)]
 mod schema_tests;
 mod score;

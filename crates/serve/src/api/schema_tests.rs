@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use palimpsest_core::engine::json_schema::{exceeded, fault};
 use palimpsest_core::engine::{ConstraintError, GrammarVocabulary, Starts};
 use palimpsest_core::text::Tokenizer;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::{Map, Value, json};
 
-use super::format::{Format, fault};
-use super::schema_limits::exceeded;
+use super::format::Format;
 
 /// Refused for its limits, or compiled; a schema that ends the process fails every test.
 fn compiled(schema: &Value, strict: bool) -> Result<(), String> {

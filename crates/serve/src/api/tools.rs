@@ -8,10 +8,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ensure};
-use super::format::{Format, fault, name, with_options};
+use super::format::{Format, name};
 use super::json::{found, read_at, shown};
 use super::model::ServedModel;
 use super::sent::FunctionKind;
+use palimpsest_core::engine::json_schema::{fault, with_options};
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
 use palimpsest_core::text::{CallLayout, CallReader, Tool, ToolLayout, call_grammar};
 

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const MOST_AT_ONCE: usize = 4;
 
 /// Stack size of a compile thread; only what is used takes memory. A schema takes some 5 KB a level, and at most 2,000 levels with the
-/// targets of its references (`schema_limits` of the server).
+/// targets of its references (`schema_limits`).
 const STACK: usize = 256 << 20;
 
 /// Maximum grammar size in bytes, schemas included.

@@ -1,11 +1,13 @@
 //! `data check` for this benchmark: replays the sessions in date order and compares the resulting state with the gold.
 //!
-//! Implied words ([`super::implied`]) count as values; values after "no longer" are denied. The gold only supplies the vocabulary.
+//! Implied words ([`super::implied`]) count as values; values after "no longer" are denied; "as at first" is the value that held first. The gold only supplies the vocabulary.
 
 use serde_json::Value;
 
 use super::implied::{holds, step1, step2};
-use super::terms::{BLIND, ECHO, LURE, MID, NEW, NO_OLD, NO_UPDATE, OLD, OTHER, PARAPHRASE, UPDATE, twin};
+use super::terms::{
+    AS_AT_FIRST, BLIND, ECHO, LURE, MID, NEW, NO_OLD, NO_UPDATE, OLD, OTHER, PARAPHRASE, UPDATE, twin,
+};
 use crate::benchmarks::Checks;
 use crate::case::finding::{Check, Finding};
 use crate::case::{Case, Contrasted, Segment};
@@ -80,8 +82,10 @@ impl<'a> Replay<'a> {
             if said.iter().any(|value| *value != said[0]) {
                 replay.unclear.push(segment.index);
             }
+            let returns = segment.turns.iter().any(|turn| turn.content.contains(AS_AT_FIRST));
             let next = match (said.last(), replay.holds) {
                 (Some(value), _) => Some(*value),
+                (None, _) if returns => replay.held.first().copied(),
                 (None, Some(held)) if denied.contains(&held) => None,
                 (None, held) => held,
             };
@@ -234,12 +238,14 @@ mod tests {
     ];
     const DENIED: [(&str, &str); 2] =
         [UPDATED[0], ("new", "The lesson is no longer on Monday, and that is all.")];
+    const RETURNED: [(&str, &str); 3] =
+        [UPDATED[0], UPDATED[2], ("new", "The lesson is on the same day as at first, no longer on Friday.")];
     const STRAY: [(&str, &str); 3] = [UPDATED[0], ("", "See you on Sunday."), UPDATED[2]];
 
     #[test]
     fn gold_that_follows_from_the_sessions_is_right_and_what_does_not_is_found() {
         type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], [&'a str; 3], &'a str);
-        let table: [Row<'_>; 7] = [
+        let table: [Row<'_>; 9] = [
             ("ab", &UPDATED, ["Friday", "Monday", "current"], ""),
             (
                 "ab",
@@ -250,6 +256,13 @@ mod tests {
             ("ab", &UPDATED, ["Friday", "Monday", "none"], "the row expects no value"),
             ("ab", &DENIED, ["Friday", "Monday", "none"], ""),
             ("ab", &DENIED, ["Friday", "Monday", "current"], "replayed-gold: the sessions end with no value"),
+            ("ab", &RETURNED, ["Monday", "Friday", "current"], "the sessions make 2 updates, chain is 1"),
+            (
+                "ab",
+                &RETURNED,
+                ["Friday", "Monday", "current"],
+                "end with \"Monday\", the row expects \"Friday\"",
+            ),
             (
                 "no-update-ab",
                 &UPDATED,

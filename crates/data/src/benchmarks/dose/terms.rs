@@ -30,6 +30,9 @@ pub const LURE: &str = "lure";
 /// After `new`; mentions the old value as past.
 pub const ECHO: &str = "echo";
 
+/// What an update says that returns to the first value and does not name it.
+pub const AS_AT_FIRST: &str = "as at first";
+
 pub const ROLES: [&str; 5] = [OLD, MID, NEW, LURE, ECHO];
 
 /// Twin kinds. Update twins are named by order (`ab`, `ba`), others `kind-order`; [`BLIND`] has no order.

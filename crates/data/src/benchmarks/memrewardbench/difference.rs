@@ -7,7 +7,7 @@ use std::ops::Range;
 const NEAR: usize = 32;
 
 /// Byte ranges unique to `a` and to `b`: runs of adjacent lines, trimmed, without blank ones.
-pub(super) fn alone(a: &str, b: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+pub fn alone(a: &str, b: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let (of_a, of_b) = (lines(a), lines(b));
     let (in_a, in_b) = common(&of_a, &of_b).into_iter().unzip();
     (stretches(&of_a, &in_a), stretches(&of_b, &in_b))

@@ -5,7 +5,7 @@
 mod columns;
 mod constraints;
 pub mod counts;
-mod difference;
+pub mod difference;
 mod measures;
 mod orders;
 mod outlines;

@@ -20,11 +20,11 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     })
 }
 
-/// Skips READMEs and licences.
+/// Skips READMEs, licences, and the table that `build` writes beside the pairs.
 pub(super) fn reads(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let about = name.starts_with("readme") || name.starts_with("license");
-    !about && ![".md", ".txt", ".py", ".png"].iter().any(|end| name.ends_with(end))
+    !about && ![".md", ".txt", ".py", ".png", ".csv"].iter().any(|end| name.ends_with(end))
 }
 
 /// A row, or what is wrong with its JSON.

@@ -28,10 +28,16 @@ static FACT_TOLD_AGAIN: Check =
 pub const CHANGE_WORDS: &str =
     "anymore changed instead longer never no not nothing now quit replaced stopped switched t used";
 
+/// Words of [`CHANGE_WORDS`] in a text.
+pub fn change_words(text: &str) -> Vec<String> {
+    let change: Vec<&str> = CHANGE_WORDS.split_ascii_whitespace().collect();
+    words(text).into_iter().filter(|word| change.contains(&word.as_str())).collect()
+}
+
 /// Minimum share of a fact's content words in a turn that states it.
-const TOLD: f64 = 0.6;
+pub const TOLD: f64 = 0.6;
 /// Minimum content words to search for a fact elsewhere; shorter ones match anywhere.
-const FEWEST: usize = 3;
+pub const FEWEST: usize = 3;
 const USER: &str = "user";
 
 /// Maximum share of other sessions with a word for it to count as revealing.
@@ -92,9 +98,7 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
             found.push(Finding::new(check, &case.id, what).of([id]));
         }
     }
-    let change: Vec<&str> = CHANGE_WORDS.split_ascii_whitespace().collect();
-    let mut marks = words(note(NEW));
-    marks.retain(|word| change.contains(&word.as_str()));
+    let marks = change_words(note(NEW));
     if !marks.is_empty() {
         found.push(Finding::new(
             &MARKED_UPDATE,

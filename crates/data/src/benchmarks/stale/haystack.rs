@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::row::PROBES;
 use super::terms::TYPES;
@@ -22,15 +22,18 @@ pub const MAX_SESSIONS: usize = 10_000;
 /// A hundred years; limits both gaps.
 pub const MAX_GAP_DAYS: u32 = 36_525;
 
-const DAY: i64 = 14 * 3600;
+/// Waking seconds of a day.
+const DAY: i64 = 14 * HOUR;
 
-const WAKING: i64 = 8 * 3600;
+const HOUR: i64 = 3600;
+
+const WAKING: i64 = 8 * HOUR;
 
 /// First day and range of days for the new observation.
 const FIRST_DAY: Date = date(2025, 3, 1);
 const DAYS: u64 = 180;
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     pub uid: String,
@@ -101,20 +104,11 @@ pub fn assemble(
         civil_time(seconds).map_err(|source| HaystackError::Calendar { uid: scenario.uid.clone(), source })
     };
 
-    let mut distractors = order.into_iter().filter_map(|place| pool.get(place));
-    let mut dated = Vec::with_capacity(sessions);
-    for (index, at) in seconds.into_iter().enumerate() {
-        let turns = match index {
-            _ if index == old => &scenario.old_session,
-            _ if index == new => &scenario.new_session,
-            // There is one per remaining position.
-            _ => distractors
-                .next()
-                .map(|d| &d.turns)
-                .ok_or(HaystackError::Pool { needed, pool: pool.len() })?,
-        };
-        dated.push((time(at)?, turns.clone()));
-    }
+    let fillers = order.into_iter().filter_map(|place| Some(pool.get(place)?.turns.as_slice()));
+    let ends = [(old, scenario.old_session.as_slice()), (new, scenario.new_session.as_slice())];
+    let turns = woven(ends, sessions, fillers).ok_or(HaystackError::Pool { needed, pool: pool.len() })?;
+    let dated = seconds.into_iter().zip(turns).map(|(at, turns)| Ok((time(at)?, turns.to_vec())));
+    let dated = dated.collect::<Result<_, HaystackError>>()?;
     let question = |field: &str| scenario.probing_queries.get(field).cloned().unwrap_or_default();
     let pair = Pair {
         id: scenario.uid.clone(),
@@ -167,7 +161,6 @@ fn waking_seconds(
     old: usize,
     new: usize,
 ) -> (Vec<i64>, i64) {
-    const HOUR: i64 = 3600;
     // Leaves an hour on both sides for jitter, so that days match the scenario.
     let day = draws.below(DAYS) as i64;
     let hour = HOUR + draws.below((DAY - 2 * HOUR) as u64) as i64;
@@ -175,32 +168,111 @@ fn waking_seconds(
     let old_at = jittered(day - i64::from(scenario.gap_days));
     let new_at = jittered(day);
     let query_at = jittered(day + i64::from(scenario.query_gap_days));
+    (around(draws, [old_at, new_at, query_at], [old, new], sessions, even), query_at)
+}
 
+/// Waking seconds of `sessions` sessions around those of old, new and the query.
+fn around(
+    draws: &mut Draws,
+    [old_at, new_at, query_at]: [i64; 3],
+    [old, new]: [usize; 2],
+    sessions: usize,
+    spread: fn(&mut Draws, &mut [i64], i64, i64),
+) -> Vec<i64> {
     let mut seconds = vec![0; sessions];
     let mut at = old_at;
     for slot in seconds.iter_mut().take(old).rev() {
         at -= DAY / 2 + draws.below(2 * DAY as u64) as i64;
         *slot = at;
     }
-    let mut spread = |slots: &mut [i64], from: i64, to: i64| {
-        // Centre of its share, jittered by up to a quarter of it.
-        let share = (to - from) / (slots.len() as i64 + 1);
-        for (i, slot) in slots.iter_mut().enumerate() {
-            *slot = from + share * (i as i64 + 1) - share / 4 + draws.below((share / 2) as u64 + 1) as i64;
-        }
-    };
     if let Some(between) = seconds.get_mut(old + 1..new) {
-        spread(between, old_at, new_at);
+        spread(draws, between, old_at, new_at);
     }
     if let Some(after) = seconds.get_mut(new + 1..) {
-        spread(after, new_at, query_at);
+        spread(draws, after, new_at, query_at);
     }
     for (place, at) in [(old, old_at), (new, new_at)] {
         if let Some(slot) = seconds.get_mut(place) {
             *slot = at;
         }
     }
-    (seconds, query_at)
+    seconds
+}
+
+/// Each at the centre of its share, jittered by up to a quarter of it.
+fn even(draws: &mut Draws, slots: &mut [i64], from: i64, to: i64) {
+    let share = (to - from) / (slots.len() as i64 + 1);
+    for (i, slot) in slots.iter_mut().enumerate() {
+        *slot = from + share * (i as i64 + 1) - share / 4 + draws.below((share / 2) as u64 + 1) as i64;
+    }
+}
+
+/// With gaps of which one may be a hundred times another, so that nothing marks what comes after new.
+fn uneven(draws: &mut Draws, slots: &mut [i64], from: i64, to: i64) {
+    let weights: Vec<i64> = (0..=slots.len()).map(|_| 1 + draws.below(100) as i64).collect();
+    let whole: i64 = weights.iter().sum();
+    let mut done = 0;
+    for (slot, weight) in slots.iter_mut().zip(weights) {
+        done += weight;
+        *slot = from + (to - from) * done / whole;
+    }
+}
+
+/// How long something takes or holds: name, least and most waking seconds.
+pub const DURATIONS: [(&str, i64, i64); 7] = [
+    ("minutes", HOUR / 2, HOUR - 60),
+    ("hours", 2 * HOUR, 6 * HOUR),
+    ("days", DAY, 6 * DAY),
+    ("weeks", 7 * DAY, 27 * DAY),
+    ("months", 30 * DAY, 300 * DAY),
+    ("years", 366 * DAY, 1_000 * DAY),
+    ("permanent", 30 * DAY, 300 * DAY),
+];
+
+/// Range of waking seconds of a number of days.
+pub fn exactly(days: u32) -> (i64, i64) {
+    (i64::from(days) * DAY, i64::from(days) * DAY)
+}
+
+/// Times of sessions and of the query: `ranges` from old to new and from new to the query, `places` of both. Sessions are unevenly spaced.
+/// Ranges of days keep days, and end at another time of the day; shorter ones stay within a day.
+pub fn dates(
+    draws: &mut Draws,
+    ranges: [(i64, i64); 2],
+    places: [usize; 2],
+    sessions: usize,
+) -> Result<(Vec<DateTime>, DateTime), jiff::Error> {
+    let mut drawn = |(least, most): (i64, i64)| {
+        let unit = if least < DAY { 1 } else { DAY };
+        least + unit * draws.below(((most - least) / unit) as u64 + 1) as i64
+    };
+    let [gap, query] = ranges.map(&mut drawn);
+    let within = |span: i64| if span < DAY { span } else { HOUR };
+    let day = draws.below(DAYS) as i64;
+    let new_at = day * DAY + within(gap) + draws.below((DAY - within(gap) - within(query)) as u64) as i64;
+    let mut jitter = |span: i64| match span < DAY {
+        true => 0,
+        false => draws.below(2 * HOUR as u64) as i64 - HOUR,
+    };
+    let old_at = new_at - gap + jitter(gap);
+    let query_at = new_at + query + jitter(query);
+    let seconds = around(draws, [old_at, new_at, query_at], places, sessions, uneven);
+    let times: Result<Vec<DateTime>, _> = seconds.into_iter().map(civil_time).collect();
+    Ok((times?, civil_time(query_at)?))
+}
+
+/// Sessions in order, with old and new at their places among fillers; `None` if there are not enough.
+pub fn woven<'a>(
+    [old, new]: [(usize, &'a [Turn]); 2],
+    sessions: usize,
+    mut fillers: impl Iterator<Item = &'a [Turn]>,
+) -> Option<Vec<&'a [Turn]>> {
+    let at = |index: usize| match index {
+        _ if index == old.0 => Some(old.1),
+        _ if index == new.0 => Some(new.1),
+        _ => fillers.next(),
+    };
+    (0..sessions).map(at).collect()
 }
 
 fn civil_time(seconds: i64) -> Result<DateTime, jiff::Error> {

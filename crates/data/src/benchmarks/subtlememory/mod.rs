@@ -96,6 +96,7 @@ pub static SUBTLEMEMORY: Benchmark = Benchmark {
         unit: terms::INSTANCE,
         template: include_str!("templates/relation.j2"),
     }),
+    sets: Some(terms::INSTANCE),
     unit: Unit::Probe,
     // Appendix C.3.
     strata: Some(RELATION),

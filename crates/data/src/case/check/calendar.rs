@@ -16,7 +16,7 @@ const OF_DAY: [&str; 6] = ["today", "morning", "afternoon", "evening", "night", 
 const BEFORE: [&str; 8] = ["a", "already", "now", "only", "still", "early", "mid", "late"];
 
 /// Contradictions in `text`. `at`: its time, if known.
-pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
+pub fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
     let lower = text.to_lowercase();
     let mut names = WEEKDAYS.split(' ').chain(MONTHS.split(' '));
     if !names.any(|name| name.get(..SHORTEST).is_some_and(|short| lower.contains(&short.to_lowercase()))) {

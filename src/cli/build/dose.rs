@@ -1,60 +1,22 @@
-//! `palimpsest build`: synthetic datasets.
+//! `palimpsest build dose`: histories that vary one factor at a time, in twins of equal length.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::{Subcommand, ValueEnum};
+use clap::ValueEnum;
 use jiff::civil::DateTime;
 
-use super::{say, write_out, wrong};
 use crate::benchmarks::stale::Pair;
 use crate::benchmarks::stale::{WriteError, write_stale};
 use crate::case::Case;
+use crate::cli::{empty, say, write_out, wrong};
 use crate::construct::factors::Order;
 use crate::construct::spec::MOST_ITEMS;
 use crate::construct::{Built, Counter, Format, GivenFillers, Lines, PRESETS, Spec, Summary, write_build};
 use crate::ground::text_file;
 use crate::models::TokenCounter;
 use crate::progress::{grouped, note, texts};
-
-const EXAMPLES: &str = "\
-Examples:
-  palimpsest build dose slots --out slots
-  palimpsest build init dose slots > mine.toml
-  palimpsest build dose mine.toml --out mine --seed 1 --items 64
-  palimpsest run --data slots --model smollm2-135m --out runs/slots";
-
-/// Build histories that vary one factor at a time, in twins of equal length.
-#[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Args {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
-enum Action {
-    Dose(Dose),
-    /// Write a preset's spec in full to standard output.
-    #[command(
-        after_help = "Examples:\n  palimpsest build init dose > mine.toml\n  palimpsest build init dose chains > chains.toml"
-    )]
-    Init {
-        /// The data that is built.
-        kind: Kind,
-        /// The preset: slots, chains, boxes, streams or implied.
-        #[arg(default_value = PRESETS[0].0)]
-        preset: String,
-    },
-}
-
-/// Data that can be built.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
-    /// Updates by dose.
-    Dose,
-}
 
 /// Build updates by dose: a value is stated, replaced and asked for, at set depths, distances and levels of other factors.
 #[derive(Debug, clap::Args)]
@@ -68,7 +30,7 @@ Examples:
   palimpsest build dose slots --out slots
   palimpsest build dose mine.toml --out mine --tokenizer gemma3-270m
   palimpsest build dose slots --out pairs --as stale")]
-struct Dose {
+pub(super) struct Dose {
     /// A preset, or a spec's file.
     #[arg(value_name = "PRESET|SPEC.toml")]
     spec: String,
@@ -100,13 +62,12 @@ enum Form {
     Stale,
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
-    match args.action {
-        Action::Dose(args) => dose(&args),
-        Action::Init { kind: Kind::Dose, preset } => match PRESETS.iter().find(|(name, _)| *name == preset) {
-            Some((_, text)) => write_out(text.as_bytes()),
-            None => unknown_preset(&preset),
-        },
+/// Writes a preset's spec to standard output.
+pub(super) fn init(preset: Option<&str>) -> anyhow::Result<()> {
+    let preset = preset.unwrap_or(PRESETS[0].0);
+    match PRESETS.iter().find(|(name, _)| *name == preset) {
+        Some((_, text)) => write_out(text.as_bytes()),
+        None => unknown_preset(preset),
     }
 }
 
@@ -137,10 +98,10 @@ fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
     Ok(spec)
 }
 
-fn dose(args: &Dose) -> anyhow::Result<()> {
+pub(super) fn run(args: &Dose) -> anyhow::Result<()> {
     let spec = spec_of(args)?;
     let dir = &args.out;
-    super::empty(dir)?;
+    empty(dir)?;
     let given = args.distractors.as_deref().map(GivenFillers::read).transpose()?;
     let tokenizer = TokenCounter::open(&args.tokenizer).with_context(|| {
         let name = &args.tokenizer;

@@ -1,0 +1,224 @@
+//! Checks that all kinds have. Paths are those of [`Row::get`]; a text may also be a list of texts or of turns. What is not there is found,
+//! as a model may have left it out. Words are those of `data check` ([`crate::case::check::words`]).
+
+use std::collections::BTreeSet;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::error::RowError;
+use super::expression;
+use super::kind::Check;
+use super::row::Row;
+use super::setting::Setting;
+use crate::benchmarks::stale::change_words;
+use crate::case::Turn;
+use crate::case::check::is_stray;
+use crate::case::check::words::{content_words, is_of_time, listed_words};
+use crate::construct::session::{ASSISTANT, USER};
+use crate::ground::words::{counted, folded, phrase, words};
+
+type With = Map<String, Value>;
+type Found = Result<Option<String>, RowError>;
+
+pub const CHECKS: &[(&str, Check)] = &[
+    ("filled", filled),
+    ("distinct", distinct),
+    ("no-words-of", no_words_of),
+    ("no-phrases", no_phrases),
+    ("has", has),
+    ("no-change-words", no_change_words),
+    ("sentences", sentences),
+    ("size", size),
+    ("one-of", one_of),
+    ("equals", equals),
+    ("overlap", |_, with, row| overlap(with, row, "most")),
+    ("overlap-least", |_, with, row| overlap(with, row, "least")),
+    ("turns", turns),
+    ("holds", holds),
+];
+
+/// Replies that stand for no value, beside [`is_stray`]'s.
+const NO_VALUE: [&str; 3] = ["null", "none", "n/a"];
+
+/// A parameter of a check; a fault if it is of another type.
+pub fn given<T: DeserializeOwned>(with: &With, name: &str) -> Result<Option<T>, RowError> {
+    let Some(value) = with.get(name) else { return Ok(None) };
+    let read = T::deserialize(value);
+    read.map(Some).map_err(|error| {
+        RowError::Fault(format!("the check's parameter `{name}` is {value}: {error}; correct it in the spec"))
+    })
+}
+
+/// A parameter that the check needs.
+pub fn needed<T: DeserializeOwned>(with: &With, name: &str) -> Result<T, RowError> {
+    let missing =
+        || RowError::Fault(format!("the check's parameter `{name}` is missing; write it beside the check"));
+    given(with, name)?.ok_or_else(missing)
+}
+
+/// Texts of a value: itself, or its elements', or what turns say.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(list) => list.iter().flat_map(texts).collect(),
+        Value::Object(turn) => turn.get("content").map(texts).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+/// Texts at a path, joined; empty if there are none.
+fn text(row: &Row, path: &str) -> String {
+    row.get(path).map(texts).unwrap_or_default().join("\n")
+}
+
+/// The first path at which `fault` finds something.
+fn first(row: &Row, with: &With, mut fault: impl FnMut(&str, &Value) -> Option<String>) -> Found {
+    for path in needed::<Vec<String>>(with, "fields")? {
+        let found = match row.get(&path) {
+            Some(value) => fault(&path, value),
+            None => Some("is not there".to_owned()),
+        };
+        if let Some(found) = found {
+            return Ok(Some(format!("`{path}` {found}")));
+        }
+    }
+    Ok(None)
+}
+
+/// `fields`: texts that say something, and lists with elements.
+fn filled(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let no_text = |text: &str| is_stray(text) || NO_VALUE.contains(&text.trim().to_lowercase().as_str());
+    first(row, with, |_, value| match value {
+        Value::Null => Some("is null".to_owned()),
+        Value::Array(list) if list.is_empty() => Some("is an empty list".to_owned()),
+        other => texts(other).into_iter().find(|text| no_text(text)).map(|text| format!("has {text:?}")),
+    })
+}
+
+/// `fields`: no two texts are equal but for letter case and white space.
+fn distinct(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let mut known = BTreeSet::new();
+    first(row, with, |_, value| {
+        let again = texts(value).into_iter().find(|text| !known.insert(folded(text)));
+        again.map(|text| format!("has {text:?} a second time"))
+    })
+}
+
+/// `text`: has no content word of the texts at `of` that those at `except` lack. Words of two letters and words for times do not count.
+fn no_words_of(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let of = |paths: Vec<String>| paths.iter().flat_map(|path| content_words(&text(row, path))).collect();
+    let forbidden: BTreeSet<String> = of(needed(with, "of")?);
+    let except: BTreeSet<String> = of(given(with, "except")?.unwrap_or_default());
+    let said = content_words(&text(row, &needed::<String>(with, "text")?));
+    let counts = |word: &&String| {
+        word.chars().count() >= 3
+            && !is_of_time(word)
+            && forbidden.contains(word.as_str())
+            && !except.contains(word.as_str())
+    };
+    let given: Vec<&String> = said.iter().filter(counts).collect();
+    Ok((!given.is_empty()).then(|| format!("it says: {}", listed_words(given))))
+}
+
+/// `text`: has none of the `phrases`.
+fn no_phrases(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let said = phrase(&text(row, &needed::<String>(with, "text")?));
+    let phrases: Vec<String> = needed(with, "phrases")?;
+    let found = phrases.into_iter().find(|one| said.contains(&phrase(one)));
+    Ok(found.map(|one| format!("it says {one:?}")))
+}
+
+/// `text`: has the text at `value`, which may be empty.
+fn has(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let value = text(row, &needed::<String>(with, "value")?);
+    let said = phrase(&text(row, &needed::<String>(with, "text")?));
+    Ok((!value.trim().is_empty() && !said.contains(&phrase(&value))).then(|| format!("it lacks {value:?}")))
+}
+
+/// `text`: has no word of negation or change ([`crate::benchmarks::stale::CHANGE_WORDS`]).
+fn no_change_words(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let said = change_words(&text(row, &needed::<String>(with, "text")?));
+    Ok((!said.is_empty()).then(|| format!("it says: {}", listed_words(&said))))
+}
+
+/// `fields`: each text ends as a sentence does.
+fn sentences(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let closing = |c: char| c.is_whitespace() || "\"'”’»)]*_".contains(c);
+    let is_open =
+        |text: &&str| !text.trim_end_matches(closing).ends_with(['.', '!', '?', '…', '。', '！', '？']);
+    first(row, with, |_, value| texts(value).into_iter().find(is_open).map(|text| format!("has {text:?}")))
+}
+
+/// `field`: has `least` to `most` words, or elements if it is a list.
+fn size(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let path: String = needed(with, "field")?;
+    let (size, unit) = match row.get(&path) {
+        Some(Value::Array(list)) => (list.len(), "element"),
+        _ => (words(&text(row, &path)).len(), "word"),
+    };
+    let least = given(with, "least")?.unwrap_or(0);
+    let most = given(with, "most")?.unwrap_or(usize::MAX);
+    Ok((!(least..=most).contains(&size)).then(|| format!("`{path}` has {}", counted(size, unit))))
+}
+
+/// `field`: is one of the values `of`; letter case and white space of texts do not count.
+fn one_of(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let path: String = needed(with, "field")?;
+    let value = row.get(&path).unwrap_or(&Value::Null);
+    let all: Vec<Value> = needed(with, "of")?;
+    Ok((!all.iter().any(|one| same(one, value))).then(|| format!("`{path}` is {value}")))
+}
+
+/// `field`: has the value at the path `to`.
+fn equals(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let (path, to): (String, String) = (needed(with, "field")?, needed(with, "to")?);
+    let [value, other] = [&path, &to].map(|path| row.get(path).unwrap_or(&Value::Null));
+    Ok((!same(value, other)).then(|| format!("`{path}` is {value}, `{to}` is {other}")))
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => folded(a) == folded(b),
+        (a, b) => a == b,
+    }
+}
+
+/// `a`, `b`: the share of the word triples of `a` that `b` has is at most `most`, or at least `least`; of pairs or words if `a` has fewer.
+fn overlap(with: &With, row: &Row, limit: &str) -> Found {
+    let (a, b): (String, String) = (needed(with, "a")?, needed(with, "b")?);
+    let bound: f64 = needed(with, limit)?;
+    let [of, other] = [&a, &b].map(|path| words(&text(row, path)));
+    let size = of.len().clamp(1, 3);
+    let [of, other] = [&of, &other].map(|words| words.windows(size).collect::<BTreeSet<_>>());
+    let share = of.intersection(&other).count() as f64 / of.len().max(1) as f64;
+    let misses = if limit == "most" { share > bound } else { share < bound };
+    Ok(misses.then(|| format!("`{b}` has {:.0}% of the word triples of `{a}`", 100.0 * share)))
+}
+
+/// `field`: `least` to `most` turns with texts, by user and assistant in turn.
+fn turns(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let path: String = needed(with, "field")?;
+    let Ok(turns) = row.read::<Vec<Turn>>(&path) else {
+        return Ok(Some(format!("`{path}` is no list of turns with role and content")));
+    };
+    let least = given(with, "least")?.unwrap_or(1);
+    let most = given(with, "most")?.unwrap_or(usize::MAX);
+    if !(least..=most).contains(&turns.len()) {
+        return Ok(Some(format!("`{path}` has {}", counted(turns.len(), "turn"))));
+    }
+    let speakers = [USER, ASSISTANT].into_iter().cycle();
+    let wrong =
+        turns.iter().zip(speakers).position(|(turn, role)| turn.role != role || is_stray(&turn.content));
+    Ok(wrong.map(|nth| format!("turn {nth} of `{path}` is {:?} by {}", turns[nth].content, turns[nth].role)))
+}
+
+/// `expression`: a Jinja expression over the row's fields that is true.
+fn holds(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let expression: String = needed(with, "expression")?;
+    Ok(match expression::holds(&expression, &row.fields) {
+        Ok(true) => None,
+        Ok(false) => Some(format!("`{expression}` does not hold")),
+        Err(why) => Some(why),
+    })
+}

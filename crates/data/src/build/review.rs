@@ -1,0 +1,274 @@
+//! Reviews of rows by people: labels, edits of texts, agreement of raters.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::error::RowError;
+use super::kind::Made;
+use super::row::Row;
+use super::setting::Setting;
+use crate::ground::order::unique;
+use crate::statistics::kappa::{Weights, confusion, kappa};
+
+/// File of a build's folder with a [`Review`] a line.
+pub const FILE: &str = "reviews.jsonl";
+
+/// What a rater said of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Review {
+    pub row: String,
+    pub rater: String,
+    pub label: String,
+    /// New texts by path of field.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub edits: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub comment: String,
+    /// Decides where raters disagree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settles: bool,
+}
+
+/// Parameters of the maker `review`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Form {
+    /// Fields that raters see, by path.
+    #[serde(default)]
+    pub show: Vec<String>,
+    /// Fields that raters see and may edit: texts.
+    pub edit: Vec<String>,
+    /// Labels of rows that stay.
+    pub keep: Vec<String>,
+    /// Labels of rows that are dropped.
+    #[serde(default)]
+    pub drop: Vec<String>,
+    pub flip: Option<Flip>,
+    /// What raters read first.
+    #[serde(default)]
+    pub instructions: String,
+    /// Share of rows that a second rater gets too.
+    #[serde(default)]
+    pub share: f64,
+    /// The build waits until every row has a review.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// A label that exchanges the two values of a field: a conflict of the other type.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flip {
+    pub label: String,
+    pub field: String,
+    pub values: [String; 2],
+}
+
+impl Form {
+    /// Of a stage whose maker is `review`.
+    pub fn of(setting: &Setting<'_>) -> Result<Self, RowError> {
+        let of_form = ["show", "edit", "keep", "drop", "flip", "instructions", "share", "required"];
+        let own = setting.with.iter().filter(|(name, _)| of_form.contains(&name.as_str()));
+        let own = Value::Object(own.map(|(name, value)| (name.clone(), value.clone())).collect());
+        Form::deserialize(&own).map_err(|error| {
+            RowError::Fault(format!("{error}; write the fields of a review into the stage's `with`"))
+        })
+    }
+
+    pub fn labels(&self) -> Vec<&str> {
+        let flip = self.flip.iter().map(|flip| &flip.label);
+        unique(self.keep.iter().chain(flip).chain(&self.drop).map(String::as_str))
+    }
+
+    /// Rows that a second rater gets: a seeded share.
+    pub fn shared<'r>(&self, setting: &Setting<'_>, rows: &'r [Row]) -> Vec<&'r Row> {
+        let is_drawn = |row: &&Row| {
+            (setting.draws(&row.id, 0).below(1_000_000) as f64) < self.share.clamp(0.0, 1.0) * 1e6
+        };
+        rows.iter().filter(is_drawn).collect()
+    }
+}
+
+/// Drops, edits and keeps rows by their reviews. Rows without a review stay, unless reviews are `required`. Raters whose labels differ
+/// decide nothing until a review settles it. Adds the field `review`: label, raters, edits with the texts before and after.
+pub(super) fn review(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
+    let form = Form::of(setting)?;
+    let of_row = |row: &Row| -> Vec<&Review> {
+        setting.reviews.iter().filter(|review| review.row == row.id).collect()
+    };
+    let waiting = rows.iter().filter(|row| of_row(row).is_empty()).count();
+    if form.required && waiting > 0 {
+        return Err(RowError::Fault(format!(
+            "{waiting} of {} rows wait for a review; write the sheet with `palimpsest build review DIR`, and give it back with \
+             `palimpsest build review DIR --ratings FILE`",
+            rows.len()
+        )));
+    }
+    rows.iter().map(|row| reviewed(&form, row, &of_row(row))).collect()
+}
+
+fn reviewed(form: &Form, row: &Row, reviews: &[&Review]) -> Result<Made, RowError> {
+    let mut row = row.clone();
+    row.parents = vec![row.id.clone()];
+    let Some(first) = reviews.first() else { return Ok(Ok(row)) };
+    let settled = reviews.iter().rev().find(|review| review.settles);
+    let agreed = reviews.iter().all(|review| review.label == first.label);
+    let Some(decision) = settled.or(Some(first).filter(|_| agreed)) else {
+        return Ok(Err((row.id, "raters disagree".to_owned())));
+    };
+    if form.drop.contains(&decision.label) {
+        return Ok(Err((row.id, format!("review: {}", decision.label))));
+    }
+    let mut edits = Vec::new();
+    for (field, after) in &decision.edits {
+        let before = row.text(field)?.to_owned();
+        if *after != before {
+            row.set_text(field, after)?;
+            edits.push(json!({"field": field, "before": before, "after": after, "rater": decision.rater}));
+        }
+    }
+    if let Some(flip) = form.flip.as_ref().filter(|flip| flip.label == decision.label) {
+        let [one, other] = &flip.values;
+        let now = if row.text(&flip.field)? == one { other } else { one };
+        row.set_text(&flip.field, now)?;
+    }
+    let raters = unique(reviews.iter().map(|review| review.rater.as_str()));
+    let told = json!({"label": decision.label, "raters": raters, "edits": edits});
+    row.fields.insert("review".to_owned(), told);
+    Ok(Ok(row))
+}
+
+/// How raters agree, and how often they edit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agreement {
+    pub rows: usize,
+    /// Rows with a review.
+    pub reviewed: usize,
+    pub edited: usize,
+    /// Rows by label of their first review, in the form's order.
+    pub labels: Vec<(String, usize)>,
+    /// Rows with reviews of two raters, of which these have the same label.
+    pub twice: usize,
+    pub same: usize,
+    /// Cohen's kappa over the rows that two raters labelled.
+    pub kappa: Option<f64>,
+}
+
+pub fn agreement(form: &Form, rows: &[Row], reviews: &[Review]) -> Agreement {
+    let names = form.labels();
+    let place = |review: &Review| names.iter().position(|name| *name == review.label);
+    let mut found = Agreement {
+        rows: rows.len(),
+        reviewed: 0,
+        edited: 0,
+        labels: Vec::new(),
+        twice: 0,
+        same: 0,
+        kappa: None,
+    };
+    let (mut counts, mut pairs) = (vec![0; names.len()], Vec::new());
+    for row in rows {
+        let given: Vec<&Review> = reviews.iter().filter(|one| one.row == row.id && !one.settles).collect();
+        let Some(first) = given.first() else { continue };
+        found.reviewed += 1;
+        let is_edit = |review: &&Review| review.edits.iter().any(|(at, text)| row.text(at) != Ok(text));
+        found.edited += usize::from(given.iter().any(is_edit));
+        if let Some(count) = place(first).and_then(|at| counts.get_mut(at)) {
+            *count += 1;
+        }
+        let second = given.iter().find(|review| review.rater != first.rater);
+        pairs.extend(second.and_then(|second| Some((place(first)?, place(second)?))));
+    }
+    found.twice = pairs.len();
+    found.same = pairs.iter().filter(|(one, other)| one == other).count();
+    found.kappa = kappa(&confusion(pairs, names.len()), Weights::Plain);
+    found.labels = names.into_iter().map(str::to_owned).zip(counts).collect();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &str) -> Row {
+        let fields = json!({"old": "I bike.", "type": "T1", "probes": {"dim1": "Does she bike?"}});
+        Row {
+            id: id.to_owned(),
+            parents: Vec::new(),
+            fields: fields.as_object().cloned().unwrap_or_default(),
+        }
+    }
+
+    fn form() -> Form {
+        let flip = Flip {
+            label: "wrong-type".to_owned(),
+            field: "type".to_owned(),
+            values: ["T1".to_owned(), "T2".to_owned()],
+        };
+        Form {
+            show: Vec::new(),
+            edit: vec!["old".to_owned(), "probes.dim1".to_owned()],
+            keep: vec!["accept".to_owned(), "weak-reject".to_owned()],
+            drop: vec!["reject".to_owned()],
+            flip: Some(flip),
+            instructions: String::new(),
+            share: 0.5,
+            required: false,
+        }
+    }
+
+    fn said(row: &str, rater: &str, label: &str) -> Review {
+        let [row, rater, label] = [row, rater, label].map(str::to_owned);
+        Review { row, rater, label, edits: BTreeMap::new(), comment: String::new(), settles: false }
+    }
+
+    #[test]
+    fn labels_drop_keep_edit_and_exchange_the_type() {
+        let form = form();
+        let of =
+            |reviews: &[Review]| reviewed(&form, &row("a"), &reviews.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(of(&[said("a", "x", "reject")]), Err(("a".to_owned(), "review: reject".to_owned())));
+        assert_eq!(of(&[said("a", "x", "wrong-type")]).unwrap().text("type"), Ok("T2"));
+        let mut edit = said("a", "x", "weak-reject");
+        edit.edits = [("probes.dim1".to_owned(), "Is a bike hers?".to_owned())].into();
+        let edited = of(&[edit.clone()]).unwrap();
+        assert_eq!(edited.text("probes.dim1"), Ok("Is a bike hers?"));
+        assert_eq!(edited.text("review.edits.0.before"), Ok("Does she bike?"));
+        edit.edits = [("nothing".to_owned(), String::new())].into();
+        assert!(matches!(reviewed(&form, &row("a"), &[&edit]), Err(RowError::Fault(_))));
+        // Without a review a row stays as it is.
+        assert_eq!(of(&[]).unwrap().fields, row("a").fields);
+    }
+
+    #[test]
+    fn raters_who_disagree_decide_nothing_until_it_is_settled() {
+        let form = form();
+        let mut reviews = vec![said("a", "x", "accept"), said("a", "y", "reject")];
+        let of =
+            |reviews: &[Review]| reviewed(&form, &row("a"), &reviews.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(of(&reviews), Err(("a".to_owned(), "raters disagree".to_owned())));
+        reviews.push(Review { settles: true, ..said("a", "z", "accept") });
+        assert_eq!(of(&reviews).unwrap().text("review.label"), Ok("accept"));
+    }
+
+    #[test]
+    fn kappa_is_that_of_the_rows_with_two_raters() {
+        let rows: Vec<Row> = ["a", "b", "c", "d", "e"].map(row).into();
+        let labels = [
+            ("a", "accept", "accept"),
+            ("b", "accept", "reject"),
+            ("c", "reject", "reject"),
+            ("d", "accept", "accept"),
+        ];
+        let mut reviews: Vec<Review> =
+            labels.iter().flat_map(|(id, one, other)| [said(id, "x", one), said(id, "y", other)]).collect();
+        reviews[0].edits = [("old".to_owned(), "I ride.".to_owned())].into();
+        let found = agreement(&form(), &rows, &reviews);
+        assert_eq!((found.rows, found.reviewed, found.edited, found.twice, found.same), (5, 4, 1, 4, 3));
+        // Observed 3/4; by chance 3/4 * 1/2 + 1/4 * 1/2.
+        assert!((found.kappa.unwrap() - (0.75 - 0.5) / (1.0 - 0.5)).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,56 @@
+//! What makers and checks work with.
+
+use palimpsest_core::text::CountTokens;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::error::RowError;
+use super::pool::Pool;
+use super::review::Review;
+use super::spec::Spec;
+use crate::case::draw::Draws;
+
+/// Unit vectors of texts, in their order.
+pub type Embed<'a> = &'a (dyn Fn(&[&str]) -> Result<Vec<Vec<f32>>, String> + Sync);
+
+pub struct Setting<'a> {
+    pub spec: &'a Spec,
+    /// The stage's name.
+    pub stage: &'a str,
+    /// Parameters: the spec's settings, and the stage's `with` over them.
+    pub with: Map<String, Value>,
+    pub pool: &'a Pool,
+    pub count: &'a dyn CountTokens,
+    pub embed: Embed<'a>,
+    /// Of the build's folder, in the order given.
+    pub reviews: &'a [Review],
+}
+
+impl Setting<'_> {
+    /// Draws of a row's attempt. They depend on the seed of the build, the stage, the row's id and the attempt alone, so that another row
+    /// changes none of them.
+    pub fn draws(&self, row: &str, attempt: usize) -> Draws {
+        draws(self.spec.seed, self.stage, row, attempt)
+    }
+
+    /// A parameter as a type; `None` if it is not given, a fault if it is of another type.
+    pub fn given<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RowError> {
+        let Some(value) = self.with.get(name) else { return Ok(None) };
+        let read = T::deserialize(value);
+        read.map(Some).map_err(|error| self.fault(&format!("the setting `{name}` is {value}: {error}")))
+    }
+
+    /// A parameter that the maker needs.
+    pub fn needed<T: DeserializeOwned>(&self, name: &str) -> Result<T, RowError> {
+        self.given(name)?.ok_or_else(|| self.fault(&format!("the setting `{name}` is missing")))
+    }
+
+    fn fault(&self, what: &str) -> RowError {
+        RowError::Fault(format!("{what}; write it under [settings] or into the stage's `with`"))
+    }
+}
+
+/// See [`Setting::draws`].
+pub fn draws(seed: u64, stage: &str, row: &str, attempt: usize) -> Draws {
+    Draws::new("palimpsest build 1", seed, &format!("{stage}/{row}/{attempt}"))
+}

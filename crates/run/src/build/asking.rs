@@ -1,0 +1,256 @@
+//! One question to a model: the template becomes messages, the reply a value that fits the schema.
+
+use serde_json::{Map, Value, json};
+
+use super::stage_file::Ending;
+use crate::chat::loose_json::{self, Node};
+use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel, StopReason};
+use palimpsest_data::build::Ask;
+use palimpsest_data::build::expression::render;
+use palimpsest_data::ground::schema::fits;
+
+/// What a model said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// JSON if the choices were scored.
+    pub text: String,
+    pub ending: Ending,
+}
+
+/// Tokens of a question, where they are told.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tokens {
+    pub prompt: Option<usize>,
+    pub completion: Option<usize>,
+}
+
+/// The messages for these variables. Err with the reason if a template fails.
+pub fn messages(ask: &Ask, fields: &Map<String, Value>) -> Result<Vec<Message>, String> {
+    let system = if ask.system.is_empty() { None } else { Some(render(&ask.system, fields)?) };
+    let system = system.map(|content| Message { role: MessageRole::System, content });
+    let user = Message { role: MessageRole::User, content: render(&ask.template, fields)? };
+    Ok(system.into_iter().chain([user]).collect())
+}
+
+/// Asks a model, held to the schema where it can be.
+pub fn put(
+    model: &mut dyn ChatModel,
+    ask: &Ask,
+    messages: &[Message],
+    seed: u64,
+) -> Result<(Said, Tokens), ChatError> {
+    if !ask.choices.is_empty()
+        && let Some(scoring) = model.scoring()
+    {
+        let text = scored(scoring, messages, &ask.choices)?;
+        return Ok((Said { text, ending: Ending::Scored }, Tokens::default()));
+    }
+    let schema = schema(ask);
+    model.hold_to(schema.as_ref().map(|schema| ("reply", schema)))?;
+    let sampling =
+        Sampling { temperature: ask.temperature, top_p: 1.0, seed, max_new_tokens: ask.max_tokens };
+    let reply = model.reply(messages, &sampling)?;
+    let ending = match reply.stop {
+        StopReason::EndOfTurn => Ending::Turn,
+        StopReason::Refused => Ending::Refused,
+        StopReason::MaxNewTokens | StopReason::ThoughtCut | StopReason::ThoughtOnly => Ending::Cut,
+    };
+    let tokens = Tokens { prompt: reply.prompt_tokens, completion: reply.completion_tokens };
+    Ok((Said { text: reply.text, ending }, tokens))
+}
+
+fn schema(ask: &Ask) -> Option<Value> {
+    let of_choices = || {
+        json!({
+            "type": "object", "properties": {"choice": {"type": "string", "enum": ask.choices}},
+            "required": ["choice"], "additionalProperties": false
+        })
+    };
+    if ask.choices.is_empty() { ask.schema.clone() } else { Some(of_choices()) }
+}
+
+/// `{"choice": ..., "p": {...}}`: the likeliest word, and the probability of each among them.
+fn scored(
+    model: &mut dyn ScoringModel,
+    messages: &[Message],
+    choices: &[String],
+) -> Result<String, ChatError> {
+    let words: Vec<String> =
+        choices.iter().map(|choice| format!(" {}", Value::from(choice.as_str()))).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let scores = model.score(messages, "{\"choice\":", &words)?;
+    let sum: f64 = scores.iter().map(|score| (score - largest(&scores)).exp()).sum();
+    let p = |score: &f64| (score - largest(&scores)).exp() / sum;
+    if !sum.is_finite() {
+        return Err(ChatError::from(format!("{}: no choice has a probability: {scores:?}", model.name())));
+    }
+    let best = scores.iter().position(|score| *score == largest(&scores)).and_then(|at| choices.get(at));
+    let all: Map<String, Value> =
+        choices.iter().zip(&scores).map(|(choice, score)| (choice.clone(), p(score).into())).collect();
+    Ok(json!({ "choice": best, "p": all }).to_string())
+}
+
+fn largest(scores: &[f64]) -> f64 {
+    scores.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// The value of a reply. Err with the verdict and what is wrong.
+pub fn read(ask: &Ask, said: &Said) -> Result<Value, (&'static str, String)> {
+    let text = said.text.trim();
+    match said.ending {
+        Ending::Refused => return Err(("refused", format!("the model refused: {text}"))),
+        Ending::Scored => return serde_json::from_str(text).map_err(|error| ("schema", error.to_string())),
+        Ending::Turn | Ending::Cut => {}
+    }
+    let cut = format!("the reply does not end within {} tokens", ask.max_tokens);
+    let is_cut = said.ending == Ending::Cut;
+    if text.is_empty() && !is_cut {
+        return Err(("empty", "the reply is empty".to_owned()));
+    }
+    match schema(ask) {
+        None if is_cut => Err(("cut", cut)),
+        None => Ok(text.into()),
+        Some(schema) => {
+            find(text, &schema).map_err(|fault| if is_cut { ("cut", cut) } else { ("schema", fault) })
+        }
+    }
+}
+
+/// The JSON value in a reply, which may be fenced or surrounded by prose. Two that differ contradict each other.
+fn find(text: &str, schema: &Value) -> Result<Value, String> {
+    let opening = if schema["type"] == "array" { '[' } else { '{' };
+    let (mut at, mut found, mut fault) = (0, None, None);
+    while let Some(start) = text.get(at..).and_then(|rest| rest.find(opening)).map(|more| at + more) {
+        at = start + 1;
+        let wrong = match loose_json::read(text.get(start..).unwrap_or_default()) {
+            Some(read) if read.finished => {
+                at = start + read.length;
+                let value = single(&read.value).map(|()| Value::from(read.value));
+                match value.and_then(|value| fits(schema, &value).map(|()| value)) {
+                    Ok(value) if found.as_ref().is_some_and(|found| *found != value) => {
+                        return Err("it holds two answers that differ".to_owned());
+                    }
+                    Ok(value) => {
+                        found = Some(value);
+                        continue;
+                    }
+                    Err(wrong) => wrong,
+                }
+            }
+            Some(_) => "its JSON does not end".to_owned(),
+            None => "its JSON does not parse".to_owned(),
+        };
+        fault.get_or_insert(wrong);
+    }
+    found.ok_or_else(|| fault.unwrap_or_else(|| format!("it holds no JSON that begins with {opening}")))
+}
+
+/// Err if a key occurs twice in an object with values that differ.
+fn single(node: &Node) -> Result<(), String> {
+    match node {
+        Node::Array(list) => list.iter().try_for_each(single),
+        Node::Object(entries) => entries.iter().enumerate().try_for_each(|(nth, (key, value))| {
+            let mut before = entries.iter().take(nth);
+            match before.any(|(other, said)| other == key && said != value) {
+                true => Err(format!("the field `{key}` has two values")),
+                false => single(value),
+            }
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palimpsest_data::build::Role;
+
+    fn ask(schema: Option<Value>, choices: &[&str]) -> Ask {
+        Ask {
+            of: Role::Generator,
+            system: String::new(),
+            template: "{{ a }}".to_owned(),
+            schema,
+            choices: choices.iter().map(ToString::to_string).collect(),
+            temperature: 0.0,
+            max_tokens: 9,
+            into: None,
+        }
+    }
+
+    #[test]
+    fn a_reply_is_read_or_has_a_verdict() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]});
+        let ask = ask(Some(schema), &[]);
+        let of = |text: &str, ending| read(&ask, &Said { text: text.to_owned(), ending });
+        for text in [
+            r#"{"a": "b"}"#,
+            "Here it is:\n```json\n{\"a\": \"b\"}\n```\nGood luck {you}!",
+            "{'a': 'b',}",
+            r#"{"b": 1} is wrong, {"a": "b"} is right, {"a": "b"} again"#,
+        ] {
+            assert_eq!(of(text, Ending::Turn), Ok(json!({"a": "b"})), "{text}");
+        }
+        for (text, ending, verdict, said) in [
+            ("{\"a\": \"b", Ending::Turn, "schema", "does not end"),
+            ("{\"a\": \"b", Ending::Cut, "cut", "within 9 tokens"),
+            ("", Ending::Turn, "empty", "empty"),
+            ("no", Ending::Refused, "refused", "no"),
+            ("none", Ending::Turn, "schema", "no JSON that begins with {"),
+            ("{\"a\": 1}", Ending::Turn, "schema", "`a`: a value of type number"),
+            ("{\"a\": \"b\"} or {\"a\": \"c\"}", Ending::Turn, "schema", "two answers"),
+            ("{\"a\": \"b\", \"a\": \"c\"}", Ending::Turn, "schema", "`a` has two values"),
+        ] {
+            let (found, why) = of(text, ending).unwrap_err();
+            assert!(found == verdict && why.contains(said), "{text}: {found}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_trimmed_and_a_choice_is_one_of_its_words() {
+        let of = |ask: &Ask, text: &str, ending| read(ask, &Said { text: text.to_owned(), ending });
+        assert_eq!(of(&ask(None, &[]), " tea \n", Ending::Turn), Ok(json!("tea")));
+        assert_eq!(of(&ask(None, &[]), "tea", Ending::Cut).unwrap_err().0, "cut");
+        let choice = ask(None, &["yes", "no"]);
+        assert_eq!(of(&choice, "{\"choice\": \"no\"}", Ending::Turn), Ok(json!({"choice": "no"})));
+        assert!(of(&choice, "{\"choice\": \"perhaps\"}", Ending::Turn).unwrap_err().1.contains("none of"));
+    }
+
+    struct Scores(Vec<f64>);
+
+    impl ChatModel for Scores {
+        fn name(&self) -> String {
+            "scores".to_owned()
+        }
+
+        fn reply(&mut self, _: &[Message], _: &Sampling) -> Result<crate::chat::Reply, ChatError> {
+            Err(ChatError::from("it only scores".to_owned()))
+        }
+
+        fn scoring(&mut self) -> Option<&mut dyn ScoringModel> {
+            Some(self)
+        }
+    }
+
+    impl ScoringModel for Scores {
+        fn score(&mut self, _: &[Message], prefix: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError> {
+            assert_eq!((prefix, choices), ("{\"choice\":", &[" \"yes\"", " \"no\""][..]));
+            Ok(self.0.clone())
+        }
+
+        fn continue_from(&mut self, _: &[Message], _: &str, _: &str, _: usize) -> Result<String, ChatError> {
+            Err(ChatError::from("it only scores".to_owned()))
+        }
+    }
+
+    #[test]
+    fn choices_are_scored_where_probabilities_are_readable() {
+        let ask = ask(None, &["yes", "no"]);
+        let (said, _) = put(&mut Scores(vec![0.1_f64.ln(), 0.3_f64.ln()]), &ask, &[], 0).unwrap();
+        let value = read(&ask, &said).unwrap();
+        assert_eq!(value["choice"], "no");
+        let p = |word: &str| value["p"][word].as_f64().unwrap();
+        assert!((p("yes") - 0.25).abs() < 1e-12 && (p("no") - 0.75).abs() < 1e-12);
+        assert!(put(&mut Scores(vec![f64::NEG_INFINITY; 2]), &ask, &[], 0).is_err());
+    }
+}

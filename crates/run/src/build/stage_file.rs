@@ -1,0 +1,179 @@
+//! Lines of `stages/NN-name.jsonl`: the attempts at a row, then its outcome; at the end, that the stage is whole.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use palimpsest_data::build::Row;
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog, read_rows};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Line {
+    Attempt(Box<Attempt>),
+    Row(Box<Outcome>),
+    /// All rows have outcomes. `rows`: how many the stage took.
+    End {
+        rows: usize,
+    },
+}
+
+/// One attempt at a row, or at a step of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attempt {
+    pub row: String,
+    /// From 0, over all steps.
+    pub attempt: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Checked>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judges: Vec<Judged>,
+    /// `accepted`, or the reason: `error`, `refused`, `empty`, `cut`, `schema`, `check NAME`, `judge NAME`.
+    pub verdict: String,
+    /// Told to the next attempt.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+pub const ACCEPTED: &str = "accepted";
+pub const ERROR: &str = "error";
+
+/// A question to a model, and what it said.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// SHA-256 of the messages as JSON.
+    pub prompt: String,
+    pub seed: u64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reply: String,
+    #[serde(default, skip_serializing_if = "Ending::is_turn")]
+    pub ending: Ending,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parsed: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    #[default]
+    Turn,
+    /// At the limit of tokens.
+    Cut,
+    Refused,
+    /// No text: the choices were scored.
+    Scored,
+}
+
+impl Ending {
+    fn is_turn(&self) -> bool {
+        *self == Ending::Turn
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checked {
+    pub name: String,
+    pub pass: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Judged {
+    pub name: String,
+    pub pass: bool,
+    pub asked: Asked,
+}
+
+/// What became of a row that the stage took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    pub id: String,
+    /// Rows of the stages, tables and sources that it was formed of.
+    pub parents: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<Row>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<Rejected>,
+    /// Fields that the stage added to the row or changed, as they were before; null if there was none.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub before: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rejected {
+    pub id: String,
+    pub reason: String,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub fields: Map<String, Value>,
+}
+
+/// The lines of a stage.
+pub struct StageLog(RowLog<Line>);
+
+impl StageLog {
+    /// Opens or creates a file. Attempts after the last outcome are cut off: their row is asked again.
+    pub fn open(dir: &Path, name: &str) -> Result<Self, JsonlError> {
+        let mut log: RowLog<Line> = RowLog::open(dir, name)?;
+        let whole =
+            log.rows.iter().rposition(|line| !matches!(line, Line::Attempt(_))).map_or(0, |at| at + 1);
+        if whole < log.rows.len() {
+            let kept = log.rows[..whole].to_vec();
+            log.rewrite(kept)?;
+        }
+        Ok(StageLog(log))
+    }
+
+    pub fn append(&mut self, lines: Vec<Line>) -> Result<(), JsonlError> {
+        if lines.is_empty() { Ok(()) } else { self.0.append_all(lines) }
+    }
+
+    pub fn lines(&self) -> &[Line] {
+        &self.0.rows
+    }
+}
+
+/// Lines of a file that another process may be writing.
+pub fn read(dir: &Path, name: &str) -> Result<Vec<Line>, JsonlError> {
+    read_rows(dir, name)
+}
+
+pub fn outcomes(lines: &[Line]) -> impl Iterator<Item = &Outcome> {
+    lines.iter().filter_map(|line| match line {
+        Line::Row(outcome) => Some(&**outcome),
+        _ => None,
+    })
+}
+
+pub fn attempts(lines: &[Line]) -> impl Iterator<Item = &Attempt> {
+    lines.iter().filter_map(|line| match line {
+        Line::Attempt(attempt) => Some(&**attempt),
+        _ => None,
+    })
+}
+
+/// Rows that a stage took, if it is whole.
+pub fn taken(lines: &[Line]) -> Option<usize> {
+    match lines.last() {
+        Some(Line::End { rows }) => Some(*rows),
+        _ => None,
+    }
+}
+
+/// Rows that a stage made so far.
+pub fn made(lines: &[Line]) -> Vec<Row> {
+    outcomes(lines).flat_map(|outcome| outcome.made.iter().cloned()).collect()
+}

@@ -1,0 +1,184 @@
+//! Reviews of builds and their publication, by the commands.
+
+use std::path::{Path, PathBuf};
+
+use palimpsest::builds::stage_file::{Outcome, outcomes, read};
+use serde_json::{Value, json};
+
+use crate::cli::{Ended, done, palimpsest, shown};
+
+const SPEC: &str = r#"
+kind = "stale"
+licence = "CC0-1.0"
+[tables]
+pairs = [
+  { name = "a", type = "T1", old = "I ride a bike.", new = "My car takes an hour." },
+  { name = "b", type = "T1", old = "I like tea.", new = "Coffee wakes me." },
+  { name = "c", type = "T2", old = "I live in Rome.", new = "The trams of Oslo are blue." },
+]
+[[stage]]
+name = "look"
+rows = ["pairs"]
+make = "review"
+[stage.with]
+show = ["type"]
+edit = ["old", "new"]
+keep = ["accept", "weak-reject"]
+drop = ["reject"]
+flip = { label = "wrong-type", field = "type", values = ["T1", "T2"] }
+instructions = "Is the old statement untenable now?"
+share = 1.0
+[[stage]]
+name = "rest"
+rows = ["look"]
+[[stage]]
+name = "last"
+rows = ["rest"]
+"#;
+
+fn build(spec: &Path, out: &Path, more: &[&str]) -> Ended {
+    palimpsest([&["build", "stale", shown(spec), "--out", shown(out), "--until", "rest"], more].concat())
+}
+
+fn ratings(dir: &Path, name: &str, ratings: Value) -> PathBuf {
+    let path = dir.join(format!("{name}.json"));
+    let file = json!({"format": "palimpsest ratings 1", "sheet": "x", "ratings": ratings});
+    std::fs::write(&path, file.to_string()).unwrap();
+    path
+}
+
+fn looked_at(out: &Path) -> Vec<Outcome> {
+    outcomes(&read(out, "stages/01-look.jsonl").unwrap()).cloned().collect()
+}
+
+#[test]
+fn ratings_of_two_people_come_back_as_labels_edits_and_kappa() {
+    let root = tempfile::tempdir().unwrap();
+    let (spec, out) = (root.path().join("spec.toml"), root.path().join("built"));
+    std::fs::write(&spec, SPEC).unwrap();
+    done(build(&spec, &out, &[]));
+    assert_eq!(looked_at(&out).iter().map(|outcome| outcome.made.len()).sum::<usize>(), 3);
+
+    let told = done(palimpsest(["build", "review", shown(&out)])).out;
+    assert!(told.contains("reviewed 0 of 3 rows"), "{told}");
+    for sheet in ["sheet.html", "sheet-2.html"] {
+        let page = std::fs::read_to_string(out.join("review").join(sheet)).unwrap();
+        for text in ["I ride a bike.", "weak-reject", "Is the old statement untenable now?"] {
+            assert!(page.contains(text), "{sheet}: {text}");
+        }
+    }
+
+    let anna = json!([
+        {"item": "a", "rating": "weak-reject", "comment": "", "edits": {"old": "I bike to work."}},
+        {"item": "b", "rating": "reject"},
+        {"item": "c", "rating": "wrong-type"},
+    ]);
+    let ben = json!([
+        {"item": "a", "rating": "weak-reject"},
+        {"item": "b", "rating": "accept"},
+        {"item": "c", "rating": "wrong-type"},
+    ]);
+    let (anna, ben) = (ratings(root.path(), "anna", anna), ratings(root.path(), "ben", ben));
+    let review = ["build", "review", shown(&out), "--ratings", shown(&anna), "--ratings", shown(&ben)];
+    let told = done(palimpsest(review)).out;
+    // Observed 2/3, by chance 1/9 + 0 + 1/9.
+    let kappa = (2.0 / 3.0 - 2.0 / 9.0) / (1.0 - 2.0 / 9.0);
+    for line in [
+        "labels: accept 0, weak-reject 1, wrong-type 1, reject 1",
+        "edited: 1 of 3, 33.3%",
+        &format!("two raters: 3, the same label 2 (66.7%), kappa {kappa:.3}"),
+    ] {
+        assert!(told.contains(line), "{line}\n{told}");
+    }
+    // The same ratings again are the same reviews.
+    let before = std::fs::read(out.join("reviews.jsonl")).unwrap();
+    done(palimpsest(review));
+    assert_eq!(std::fs::read(out.join("reviews.jsonl")).unwrap(), before);
+
+    done(build(&spec, &out, &["--from", "look"]));
+    let [a, b, c] = looked_at(&out).try_into().unwrap();
+    assert_eq!(a.made[0].text("old"), Ok("I bike to work."));
+    assert_eq!(a.made[0].text("review.edits.0.before"), Ok("I ride a bike."));
+    assert_eq!(a.made[0].text("review.edits.0.rater"), Ok("anna"));
+    assert_eq!((b.made.len(), b.rejected[0].reason.as_str()), (0, "raters disagree"));
+    assert_eq!(c.made[0].text("type"), Ok("T1"));
+
+    let chair = ratings(root.path(), "chair", json!([{"item": "b", "rating": "accept"}]));
+    done(palimpsest(["build", "review", shown(&out), "--settle", shown(&chair)]));
+    done(build(&spec, &out, &["--from", "look"]));
+    assert_eq!(looked_at(&out)[1].made[0].text("review.label"), Ok("accept"));
+}
+
+#[test]
+fn ratings_that_do_not_fit_are_refused_whole_and_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    let (spec, out) = (root.path().join("spec.toml"), root.path().join("built"));
+    std::fs::write(&spec, SPEC).unwrap();
+    done(build(&spec, &out, &[]));
+    let wrong = json!([
+        {"item": "a", "rating": "fine"},
+        {"item": "z", "rating": "accept"},
+        {"item": "b", "rating": "accept", "edits": {"type": "T2"}},
+        {"item": "c", "rating": "", "edits": {"old": "x"}},
+    ]);
+    let path = ratings(root.path(), "anna", wrong);
+    let ended = palimpsest(["build", "review", shown(&out), "--ratings", shown(&path)]);
+    assert_eq!(ended.code, Some(1));
+    for fault in [
+        "row a: `fine` is no label; the labels are accept, weak-reject, wrong-type, reject",
+        "row z: no row of the sheet has this id",
+        "row b: the field `type` may not be edited",
+        "row c: it has edits and no label",
+    ] {
+        assert!(ended.err.contains(fault), "{fault}\n{}", ended.err);
+    }
+    assert!(!out.join("reviews.jsonl").exists());
+    // A build waits for reviews that are required.
+    let required = SPEC.replace("share = 1.0", "required = true");
+    std::fs::write(&spec, required).unwrap();
+    let ended = build(&spec, &root.path().join("waits"), &[]);
+    assert!(ended.err.contains("3 of 3 rows wait for a review"), "{}", ended.err);
+}
+
+#[test]
+fn what_is_published_has_a_card_and_only_licences_that_the_spec_allows() {
+    let root = tempfile::tempdir().unwrap();
+    let chats = root.path().join("chats.jsonl");
+    let session = |nth: usize| {
+        let turns = json!([
+            {"role": "user", "content": format!("How do I clean lamp number {nth}{nth}{nth}?")},
+            {"role": "assistant", "content": format!("With a soft cloth, as with any brass of model {}.", 7919 * nth)},
+        ]);
+        json!({"topic": format!("lamp {nth}"), "licence": "CC-BY-NC-4.0", "turns": turns}).to_string()
+    };
+    std::fs::write(&chats, (1..40).map(session).collect::<Vec<_>>().join("\n")).unwrap();
+    let out = root.path().join("built");
+    let made = ["build", "stale", "haystack", "--out", shown(&out), "--limit", "2", "--sessions", "8"];
+    done(palimpsest([&made[..], &["--distractors", shown(&chats)]].concat()));
+
+    let public = root.path().join("public");
+    let publish = ["build", "publish", shown(&out), "--out", shown(&public)];
+    let ended = palimpsest(publish);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("CC-BY-NC-4.0 ("), "{}", ended.err);
+    assert!(!public.join("stale.json").exists());
+
+    let spec = done(palimpsest(["build", "init", "stale", "haystack"])).out;
+    let spec = spec.replace("allow = [", "allow = [\"CC-BY-NC-4.0\", ");
+    let (path, allowed) = (root.path().join("spec.toml"), root.path().join("allowed"));
+    std::fs::write(&path, spec).unwrap();
+    let made = ["build", "stale", shown(&path), "--out", shown(&allowed), "--limit", "2", "--sessions", "8"];
+    done(palimpsest([&made[..], &["--distractors", shown(&chats)]].concat()));
+    let told = done(palimpsest(["build", "publish", shown(&allowed), "--out", shown(&public)])).out;
+    assert!(told.contains("licence CC-BY-NC-4.0: "), "{told}");
+    let card = std::fs::read_to_string(public.join("README.md")).unwrap();
+    for text in ["# 2 rows of stale", "- CC-BY-NC-4.0: ", "palimpsest canary ", "no problem"] {
+        assert!(card.contains(text), "{text}\n{card}");
+    }
+    for file in ["stale.json", "provenance.jsonl", "yield.csv", "build.json"] {
+        assert!(public.join(file).is_file(), "{file}");
+    }
+    done(palimpsest(["data", "check", shown(&public.join("stale.json"))]));
+    // Nothing is written over.
+    assert_eq!(palimpsest(["build", "publish", shown(&allowed), "--out", shown(&public)]).code, Some(2));
+}
