@@ -7,7 +7,7 @@ namespace {
 constexpr int TOKENS = 64, COLUMNS = 32, ROWS = 32;
 // Elements between rows of a block in shared memory: rows begin at 16 bytes, and eight of them lie in different banks.
 constexpr int PITCH = TOKENS + 4;
-// Threads of each of these kernels: 16 rows by 16 columns of tiles.
+// Threads of each of these kernels: 16 rows by 16 columns of tiles. Two thread blocks a multiprocessor leave registers for these.
 constexpr int THREADS = 256;
 
 // 64 columns from `first` on of 64 rows `stride` elements apart, of which `count` rows and `width` columns exist; the rest is 0. Each
@@ -105,7 +105,7 @@ __device__ unsigned key_head(unsigned key_heads) { return blockIdx.y / (gridDim.
 
 // A block of 64 tokens and a value head a thread block: `ends` gets e^(G_i) and e^(G_last - G_i), `transform` (I + L)^-1 diag(b), and
 // `pairwise` e^(G_i - G_j) where j <= i, else 0, times q_i . k_j if there is a `q`. Tokens after the last leave the state unchanged.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     delta_blocks(const float *q, const float *k, const float *g, const float *beta, unsigned l, unsigned key_heads, unsigned width,
                  float *ends, float *transform, float *pairwise) {
     __shared__ __align__(16) float first[TOKENS * PITCH], second[TOKENS * PITCH];
@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // The rule from the state `before` (value_heads, key_dim, value_dim) over `l` tokens: COLUMNS columns of a value head's state a thread
 // block, which goes from block to block with it in shared memory.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     delta_rule(const float *q, const float *k, const float *v, const float *ends, const float *transform, const float *pairwise,
                const float *before, unsigned l, unsigned key_heads, unsigned key_dim, unsigned value_dim, float *after, float *out) {
     extern __shared__ __align__(16) float memory[];
@@ -288,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // rows are at positions from `first_row` on; `w` (value_heads, rows, width), their queries at first, is what is left of them. `sums`
 // (2, places, value_heads, rows) gets the weights and their sizes added by segment; borders[i]..borders[i + 1] is the i-th, and keys
 // outside all of them go to the last place.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     delta_rows(const float *k, const float *ends, const float *transform, const float *pairwise, const unsigned *borders,
                unsigned places, unsigned first, unsigned l, unsigned first_row, unsigned rows, unsigned key_heads, unsigned width,
                float *w, float *sums) {

@@ -215,7 +215,7 @@ pub(super) fn norm_rope(
         && sin.dims() == cos.dims()
         && [k, cos, sin].iter().all(|x| x.dtype() == dtype)
         && (factors == DType::F32 || factors == dtype)
-        && rows == l
+        && rows >= l
         && (1..=super::WIDEST).contains(&width)
         && (2..=width).contains(&(2 * half));
     if !sound {
@@ -233,28 +233,24 @@ pub(super) fn norm_rope(
     // Rows must be dense; heads and tokens may lie apart.
     let dense = |x: &Tensor| if x.stride()[2] == 1 { Ok(x.clone()) } else { x.contiguous() };
     let (q, k) = (dense(q)?, dense(k)?);
-    let argument = |x: &Tensor| {
-        Ok::<Argument, candle_core::Error>(typed!(x.dtype(), T => Pointer::strided::<T>(x, device)?.into()))
+    let strided = |x: &Tensor| {
+        let at = typed!(dtype, T => Pointer::strided::<T>(x, device)?);
+        Ok::<_, candle_core::Error>([at.into(), Long(x.stride()[0] as i64), Long(x.stride()[1] as i64)])
     };
-    let of = |x: &Tensor, (factor, eps): (&Tensor, f32), out: &Tensor| {
-        let strides = [Long(x.stride()[0] as i64), Long(x.stride()[1] as i64)];
-        Ok::<_, candle_core::Error>([
-            argument(x)?,
-            strides[0],
-            strides[1],
-            argument(&factor.contiguous()?)?,
-            Float(eps),
-            argument(out)?,
-        ])
+    let plain = |x: &Tensor| {
+        Ok::<Argument, candle_core::Error>(typed!(x.dtype(), T => Pointer::to::<T>(x, device)?).into())
     };
     typed!(dtype, T => {
         // SAFETY: the kernel writes both, a thread block per token and head, as wide as the factors; there are angles for each token.
         unsafe {
             let q_out = launch::unwritten::<T>(device, (l, heads, width))?;
             let k_out = launch::unwritten::<T>(device, (l, kv_heads, width))?;
-            let mut arguments = Vec::from(of(&q, q_norm, &q_out)?);
-            arguments.extend(of(&k, k_norm, &k_out)?);
-            arguments.extend([Pointer::to::<T>(cos, device)?.into(), Pointer::to::<T>(sin, device)?.into()]);
+            let mut arguments = Vec::new();
+            for (x, (factor, eps), out) in [(&q, q_norm, &q_out), (&k, k_norm, &k_out)] {
+                arguments.extend(strided(x)?);
+                arguments.extend([plain(factor)?, Float(eps), plain(out)?]);
+            }
+            arguments.extend([plain(cos)?, plain(sin)?]);
             arguments.extend([heads, width, 2 * half].map(|n| Unsigned(n as u32)));
             let grid = Grid { blocks: [l, heads + kv_heads, 1], threads: threads(width), shared: 0 };
             launch::launch(device, &MODULE, &name, &grid, &arguments)?;

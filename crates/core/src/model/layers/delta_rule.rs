@@ -67,9 +67,12 @@ pub(in crate::model) fn on_slices(inputs: &Inputs, state: &Tensor) -> Result<(Te
 #[cfg(feature = "cuda")]
 fn on_card(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
     use fused::delta::{Written, rule, step};
+    type Advance = fn(&Tensor, &Tensor, &Written<'_>, &Tensor) -> Result<(Tensor, Tensor)>;
     let l = inputs.q.dim(0)?;
-    let (together, advance) =
-        if phase == Phase::Prefill { (TOGETHER, rule as fn(_, _, _, _) -> _) } else { (1, step as _) };
+    let (together, advance): (usize, Advance) = match phase {
+        Phase::Prefill => (TOGETHER, rule),
+        Phase::Decode => (1, step),
+    };
     let mut state = state.contiguous()?;
     let mut outputs = Vec::with_capacity(l.div_ceil(together));
     for start in (0..l).step_by(together) {
