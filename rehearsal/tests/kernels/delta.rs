@@ -15,7 +15,7 @@ const ROWS: usize = 32;
 const PITCH: usize = TOKENS + 4;
 const THREADS: [u32; 3] = [256, 1, 1];
 /// Allowed difference, in the largest value: f32 sums of some thousand terms.
-const APART: f64 = 2e-5;
+const APART: f64 = 2e-6;
 
 pub fn check(candle: &mut Candle) {
     candle.load("fused", &["delta_blocks", "delta_rule", "delta_step", "delta_rows"]);
