@@ -175,6 +175,8 @@ impl Grouped {
 
     /// Rows of `x` by expert, `counts` each, or one row for all: (rows, hidden). `owners`: each row's expert, u32, if there are biases.
     fn forward(&self, x: &Tensor, counts: &[usize], owners: Option<&Tensor>) -> Result<Tensor> {
+        // Decode repeats the same shapes.
+        let _layouts = if x.dim(0)? == 1 { transfer::keep_layouts(x.device()) } else { None };
         let inner = self.product(0, x, counts, owners)?;
         let half = inner.dim(1)? / 2;
         let gated = self.activation.gated(inner.narrow(1, 0, half)?, &inner.narrow(1, half, half)?)?;
