@@ -20,6 +20,8 @@ for folder in $(echo "$built" | sed -n 's/^ptx: //p'); do
     done
 done
 unset IFS
+# The tables of the kernels are of these sources.
+python3 scripts/kernel_reckoning.py | cmp - benches/kernels/reckoning.md
 
 export REHEARSAL_UNORDERED=stop
 [ $# -gt 0 ] || set -- attention::fused

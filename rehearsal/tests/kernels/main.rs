@@ -8,6 +8,7 @@
 mod attention;
 #[path = "../card/mod.rs"]
 mod card;
+mod delta;
 mod element;
 mod elementwise;
 mod index;
@@ -107,6 +108,7 @@ fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
     reduce::check(&mut candle);
     quantised::check(&mut candle);
     own::check(&mut candle);
+    delta::check(&mut candle);
     attention::check(&mut candle);
     let tried = candle.tried.borrow();
     let missed: Vec<_> = include_str!("launched.txt").lines().filter(|name| !tried.contains(*name)).collect();

@@ -34,10 +34,18 @@ fn all<T: Element>(candle: &mut Candle) {
     gated::<T>(candle, gated_of);
     gated_norm::<T>(candle, gated_norm_of);
     decay::<T>(candle, decay_of);
+    let turned = format!("norm_rope_{}", T::NAME);
+    candle.load("fused", &[&turned]);
+    norm_rope::<T, T>(candle, &turned);
+    if T::NAME != "f32" {
+        let by_f32 = format!("{turned}_by_f32");
+        candle.load("fused", &[&by_f32]);
+        norm_rope::<T, f32>(candle, &by_f32);
+    }
 }
 
 /// `count` values, unaligned for vector instructions.
-fn operand<T: Element>(candle: &Candle, count: usize, seed: usize) -> (u64, Vec<f64>) {
+pub fn operand<T: Element>(candle: &Candle, count: usize, seed: usize) -> (u64, Vec<f64>) {
     Layout { offset: 1, ..Layout::contiguous(&[count]) }.operand::<T>(candle, seed)
 }
 
@@ -233,16 +241,65 @@ fn gated<T: Element>(candle: &Candle, name: &str) {
         g * sigmoid(a * g) * (u.clamp(-most, most) + 1.0)
     };
     let kinds: [&dyn Fn(f64, f64) -> f64; 3] = [&silu, &gelu, &clamped];
-    for n in [1_usize, 255, 1000] {
-        let (gate_at, gate) = operand::<T>(candle, n, 12);
-        let (up_at, up) = operand::<T>(candle, n, 13);
+    for (rows, columns, apart) in [(1_usize, 1_usize, 0_usize), (1, 255, 0), (5, 300, 0), (5, 300, 37)] {
+        // Rows begin `stride` elements apart.
+        let (n, stride) = (rows * columns, columns + apart);
+        let layout = || Layout { dims: vec![rows, columns], strides: vec![stride, 1], offset: 1 };
+        let (gate_at, gate) = layout().operand::<T>(candle, 12);
+        let (up_at, up) = layout().operand::<T>(candle, 13);
         for (kind, define) in kinds.into_iter().enumerate() {
             let to = candle.empty::<T>(n);
-            let params = params_of![gate_at, up_at, n as i64, kind as i32, alpha, limit, to];
-            // Fewer threads than elements, to test the stride loop.
-            candle.launch_as(name, [2, 1, 1], [128, 1, 1], params);
+            let sizes = params_of![gate_at, up_at, columns as u32, rows as u32, stride as i64];
+            let rest = params_of![kind as i32, alpha, limit, to];
+            // Fewer thread blocks than rows, to test the loop over them.
+            let grid = [columns.div_ceil(128) as u32, 2, 1];
+            candle.launch_as(name, grid, [128, 1, 1], &[sizes.as_slice(), rest].concat());
             let expected: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| define(*g, *u)).collect();
             candle.expect::<T>(name, to, &expected, 8.0);
+        }
+    }
+}
+
+/// Heads that lie apart, as those of queries with gates do; heads that turn wholly, in part, and of odd widths.
+fn norm_rope<T: Element, F: Element>(candle: &Candle, name: &str) {
+    for (l, heads, kv_heads, width, dims, apart) in [
+        (1_usize, 1_usize, 1_usize, 2_usize, 2_usize, 0_usize),
+        (3, 4, 2, 33, 16, 0),
+        (2, 3, 1, 128, 128, 128),
+        (5, 1, 1, 70, 6, 3),
+    ] {
+        let half = dims / 2;
+        let (cos_at, cos) = operand::<T>(candle, l * half, 21);
+        let (sin_at, sin) = operand::<T>(candle, l * half, 22);
+        let eps = [1e-3_f32, 1e-2];
+        let mut params = Vec::new();
+        let mut checked = Vec::new();
+        for (heads, eps, seed) in [(heads, eps[0], 31), (kv_heads, eps[1], 41)] {
+            let (head, token) = (width + apart, heads * (width + apart) + 5);
+            let layout = Layout { dims: vec![l, heads, width], strides: vec![token, head, 1], offset: 1 };
+            let (at, x) = layout.operand::<T>(candle, seed);
+            let (factor_at, factor) = operand::<F>(candle, width, seed + 1);
+            let to = candle.empty::<T>(x.len());
+            params.extend_from_slice(params_of![at, token as i64, head as i64, factor_at, eps, to]);
+            let of_row = |(row, x): (usize, &[f64])| {
+                let (scale, angles) = (scale(x, eps), row / heads * half);
+                let normed: Vec<f64> = x.iter().zip(&factor).map(|(x, by)| x * scale * by).collect();
+                let turned = |i: usize| match i {
+                    _ if i < half => normed[i] * cos[angles + i] - normed[i + half] * sin[angles + i],
+                    _ if i < dims => {
+                        normed[i - half] * sin[angles + i - half] + normed[i] * cos[angles + i - half]
+                    }
+                    _ => normed[i],
+                };
+                (0..width).map(turned).collect::<Vec<_>>()
+            };
+            checked.push((to, x.chunks(width).enumerate().flat_map(of_row).collect::<Vec<_>>()));
+        }
+        params.extend_from_slice(params_of![cos_at, sin_at, heads as u32, width as u32, dims as u32]);
+        let grid = [l as u32, (heads + kv_heads) as u32, 1];
+        candle.launch_as(name, grid, threads(width), &params);
+        for (to, expected) in checked {
+            candle.expect_of_size::<T>(name, to, &expected, 2.0, 8.0);
         }
     }
 }

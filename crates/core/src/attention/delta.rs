@@ -23,6 +23,8 @@ use gather::HeadSums;
 pub(super) use history::History;
 use history::PANEL;
 
+#[cfg(feature = "cuda")]
+use crate::fused;
 use crate::transfer;
 
 /// Rows processed together.
@@ -80,7 +82,12 @@ fn parts(
     for start in (0..rows).step_by(ROWS) {
         let r = ROWS.min(rows - start);
         let q = q.narrow(1, start, r)?.contiguous()?;
-        let walk = if transfer::cpu_kernels(q.device()) { walk_on_cpu } else { blocks::walk };
+        let walk = match q.device() {
+            device if transfer::cpu_kernels(device) => walk_on_cpu,
+            #[cfg(feature = "cuda")]
+            device if fused::delta::serves(device, key_dim) => blocks::walk_on_card,
+            _ => blocks::walk,
+        };
         parts.push(walk(&q, first_row + start, history, bounds, value_heads, by_row)?);
     }
     Ok(parts)

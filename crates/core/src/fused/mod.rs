@@ -7,6 +7,8 @@ use candle_core::{DType, Result, Tensor};
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+pub(crate) use cuda::delta;
 mod gate;
 #[cfg(feature = "cuda")]
 pub(crate) mod launch;
@@ -26,6 +28,22 @@ pub(crate) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     }
     let wide = x.to_dtype(factor.dtype())?;
     candle_nn::ops::rms_norm(&wide, factor, eps)?.to_dtype(x.dtype())
+}
+
+/// The widest heads that [`norm_rope`] serves.
+#[cfg(feature = "cuda")]
+pub(crate) const WIDEST: usize = 1024;
+
+/// On CUDA: normalises each head of queries (l, heads, width) and keys (l, kv_heads, width) by its factors, (width), and eps, as
+/// [`rms_norm`], and rotates its first elements by the angles of its token, cosines and sines (l, dims / 2) in the dtype of `x`. One launch.
+/// Tokens and heads may lie apart. In half precision it is rounded once, after the rotation.
+#[cfg(feature = "cuda")]
+pub(crate) fn norm_rope(
+    qk: [&Tensor; 2],
+    norms: [(&Tensor, f32); 2],
+    angles: [&Tensor; 2],
+) -> Result<[Tensor; 2]> {
+    cuda::norm_rope(qk, norms, angles)
 }
 
 /// [`rms_norm`] of `x`, f32 (..., width), by `factor`, f32 (width), times silu(`z`), which has the shape of `x`; in the dtype of `z`.
@@ -63,7 +81,7 @@ fn softplus(x: &Tensor) -> Result<Tensor> {
 pub(crate) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if gate.device().is_cuda() {
-        return cuda::gated(kind, &gate.contiguous()?, &up.contiguous()?);
+        return cuda::gated(kind, gate, up);
     }
     match kind {
         Gate::Silu => gate.silu()? * up,

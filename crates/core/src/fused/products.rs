@@ -51,6 +51,16 @@ impl Own {
         Ok(Own((&self.0 + a.matmul(b)?)?))
     }
 
+    /// Adds `a` (m, k) `b` (k, n) to the rows of (rows, n) from `first` on.
+    pub fn add_rows(&mut self, first: usize, a: &Tensor, b: &Tensor) -> Result<()> {
+        let rows = self.0.narrow(0, first, a.dim(0)?)?;
+        #[cfg(feature = "cuda")]
+        if a.device().is_cuda() {
+            return cuda::add(&rows, a, b);
+        }
+        self.0.slice_set(&(rows + a.matmul(b)?)?, 0, first)
+    }
+
     pub fn plus(self, other: &Tensor) -> Result<Self> {
         Ok(Own((self.0 + other)?))
     }

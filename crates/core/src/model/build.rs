@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::layers::{Attention, DeltaNet, Experts, Mlp, Projections, RmsNorm};
+use super::layers::{Attention, DeltaNet, Experts, Grouped, Mlp, Projections, RmsNorm};
 use super::{
     AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, Loader, MixerSpec,
     ModelError, NormSpec, QkNorm, Routing,
@@ -152,11 +152,13 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
     };
     let shared = e.shared.as_ref().map(|mlp| loader.mlp(&format!("{name}.shared_experts"), hidden, mlp));
     let shared = shared.transpose()?;
+    let experts = loader.experts(&format!("{name}.experts"), e.experts, hidden, &e.expert)?;
     Ok(Experts {
         router: loader.tensor_f32(&format!("{name}.gate.weight"), &[e.experts, hidden])?,
         router_bias,
         correction,
-        experts: loader.experts(&format!("{name}.experts"), e.experts, hidden, &e.expert)?,
+        grouped: Grouped::new(&experts)?,
+        experts,
         shared,
         spec: e.clone(),
     })

@@ -4,6 +4,8 @@ use candle_core::{D, Result, Tensor};
 
 use super::gather::pieces;
 use super::history::{History, PANEL};
+#[cfg(feature = "cuda")]
+use crate::fused::delta::{Rows, Written};
 
 /// Processes the normalised queries `q` (key_heads, r, key_dim) from the last row back to the first key; see [`super::segment_sums`] and
 /// [`super::segment_sums_by_row`] (`by_row`). No device-to-host transfer.
@@ -17,11 +19,7 @@ pub(super) fn walk(
 ) -> Result<Tensor> {
     let (key_heads, r, key_dim) = q.dims3()?;
     let group = value_heads / key_heads;
-    let q = q.unsqueeze(1)?.broadcast_as((key_heads, group, r, key_dim))?.contiguous()?.reshape((
-        value_heads,
-        r,
-        key_dim,
-    ))?;
+    let q = served(q, value_heads)?;
     let mut gathered = Gathered { bounds, rows: r, by_row, places: vec![None; bounds.len()] };
     let end = first_row + r;
     // Active rows, the last ones: (value_heads, begun, key_dim).
@@ -84,6 +82,33 @@ pub(super) fn walk(
     gathered.finish()
 }
 
+/// Repeats each key head of (key_heads, r, key_dim) for the value heads that it serves.
+fn served(q: &Tensor, value_heads: usize) -> Result<Tensor> {
+    let (key_heads, r, key_dim) = q.dims3()?;
+    let each = (key_heads, value_heads / key_heads, r, key_dim);
+    q.unsqueeze(1)?.broadcast_as(each)?.contiguous()?.reshape((value_heads, r, key_dim))
+}
+
+/// [`walk`] by our kernels: two launches per panel of keys.
+#[cfg(feature = "cuda")]
+pub(super) fn walk_on_card(
+    q: &Tensor,
+    first_row: usize,
+    history: &History,
+    bounds: &[usize],
+    value_heads: usize,
+    by_row: bool,
+) -> Result<Tensor> {
+    let end = first_row + q.dim(1)?;
+    let mut rows = Rows::new(served(q, value_heads)?, first_row, bounds)?;
+    for start in (0..end).step_by(PANEL).rev() {
+        let [k, g, beta] = history.part(start..end.min(start + PANEL))?;
+        rows.back(start, &Written { k: &k, g: &g, beta: &beta })?;
+    }
+    let [signed, sizes] = rows.sums()?;
+    shares(&if by_row { signed } else { signed.sum(2)? }, &sizes, by_row)
+}
+
 struct Gathered<'a> {
     bounds: &'a [usize],
     rows: usize,
@@ -133,13 +158,19 @@ impl Gathered<'_> {
         let places: Vec<&SegmentTotals> =
             self.places.iter().map(|place| place.as_ref().unwrap_or(&nothing)).collect();
         let sizes = Tensor::stack(&places.iter().map(|p| &p.sizes).collect::<Vec<_>>(), 0)?;
-        // Rows whose weights are all 0 have share 0.
-        let totals = sizes.sum(0)?; // (value_heads, rows)
-        let totals = (&totals + totals.eq(0f32)?.to_dtype(totals.dtype())?)?;
-        let share = sizes.broadcast_div(&totals)?; // (places, value_heads, rows)
-        let share = if self.by_row { share } else { share.sum(2)? }; // (places, value_heads)
         let signed = Tensor::stack(&places.iter().map(|p| &p.signed).collect::<Vec<_>>(), 0)?;
-        let segments = places.len() - 1;
-        Tensor::stack(&[signed, share], 0)?.narrow(1, 0, segments)?.transpose(1, 2)?.contiguous()
+        shares(&signed, &sizes, self.by_row)
     }
+}
+
+/// (2, value_heads, segments), or by row (2, value_heads, segments, rows), from the weights of all places, `signed` (places, value_heads)
+/// or by row (places, value_heads, rows), and their `sizes` (places, value_heads, rows). The last place is left out.
+fn shares(signed: &Tensor, sizes: &Tensor, by_row: bool) -> Result<Tensor> {
+    // Rows whose weights are all 0 have share 0.
+    let totals = sizes.sum(0)?; // (value_heads, rows)
+    let totals = (&totals + totals.eq(0f32)?.to_dtype(totals.dtype())?)?;
+    let share = sizes.broadcast_div(&totals)?; // (places, value_heads, rows)
+    let share = if by_row { share } else { share.sum(2)? }; // (places, value_heads)
+    let segments = sizes.dim(0)? - 1;
+    Tensor::stack(&[signed, &share], 0)?.narrow(1, 0, segments)?.transpose(1, 2)?.contiguous()
 }

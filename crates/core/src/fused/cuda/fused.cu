@@ -9,6 +9,8 @@ namespace {
 
 // Stands for minus infinity (src/fused/softmax.rs).
 constexpr float HIDDEN = -1e30f;
+// The widest head that is normalised and rotated in one go (src/fused/cuda/mod.rs).
+constexpr unsigned WIDEST = 1024;
 
 __device__ float number(float x) { return x; }
 __device__ float number(__half x) { return __half2float(x); }
@@ -128,12 +130,15 @@ __device__ void decay(const T *x, const float *bias, const float *rate, unsigned
 __device__ float at_most(float x, float limit) { return x > limit ? limit : x; }
 __device__ float at_least(float x, float limit) { return x < limit ? limit : x; }
 
-// `kind`: 0 silu, 1 gelu by tanh, 2 clamped (src/fused/mod.rs).
+// `kind`: 0 silu, 1 gelu by tanh, 2 clamped (src/fused/mod.rs). The rows of `gate` and `up` begin `stride` elements apart; those of
+// `out` are contiguous.
 template <typename T>
-__device__ void gated(const T *gate, const T *up, long long n, int kind, float alpha, float limit, T *out) {
-    long long step = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        float g = number(gate[i]), u = number(up[i]);
+__device__ void gated(const T *gate, const T *up, unsigned columns, unsigned rows, long long stride, int kind, float alpha,
+                      float limit, T *out) {
+    unsigned column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= columns) return;
+    for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
+        float g = number(gate[row * stride + column]), u = number(up[row * stride + column]);
         if (kind == 0) {
             g = g * sigmoid(g);
         } else if (kind == 1) {
@@ -143,8 +148,57 @@ __device__ void gated(const T *gate, const T *up, long long n, int kind, float a
             g = g * sigmoid(alpha * g);
             u = at_least(at_most(u, limit), -limit) + 1.0f;
         }
-        out[i] = rounded<T>(g * u);
+        out[row * columns + column] = rounded<T>(g * u);
     }
+}
+
+// A head of queries or keys: where it begins and how far apart tokens and heads are.
+template <typename T> struct Heads {
+    const T *at;
+    long long token, head;
+};
+
+// The RMS norm of one head of one token and then its rotation: pairs (i, i + dims / 2) of the first `dims` elements turn by the
+// token's angles. One thread block a token and head.
+template <typename T, typename F>
+__device__ void norm_rope(Heads<T> x, unsigned head, unsigned heads, const F *factor, float eps, const T *cos, const T *sin,
+                          unsigned width, unsigned dims, T *out) {
+    __shared__ float normed[WIDEST];
+    long long token = blockIdx.x;
+    x.at += token * x.token + head * x.head;
+    out += (token * heads + head) * width;
+    float squares = 0;
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) squares += number(x.at[i]) * number(x.at[i]);
+    float scale = 1.0f / sqrtf(of_block(squares, Sum()) / width + eps);
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) normed[i] = number(x.at[i]) * scale * number(factor[i]);
+    __syncthreads();
+    unsigned half = dims / 2;
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
+        float turned = normed[i];
+        if (i < dims) {
+            unsigned pair = i % half;
+            float c = number(cos[token * half + pair]), s = number(sin[token * half + pair]);
+            turned = i < half ? normed[i] * c - normed[i + half] * s : normed[i - half] * s + normed[i] * c;
+        }
+        out[i] = rounded<T>(turned);
+    }
+}
+
+// The causal convolution of a delta net, a channel each, then silu. Before the tokens `x` are the `taps - 1` of `before`; `weights` is
+// (taps, channels), the last of the current token.
+template <typename T>
+__device__ void delta_conv(const T *before, const T *x, long long stride, const float *weights, unsigned channels, unsigned taps,
+                           T *out) {
+    unsigned channel = blockIdx.y * blockDim.x + threadIdx.x;
+    if (channel >= channels) return;
+    long long token = blockIdx.x;
+    float sum = 0;
+    for (unsigned tap = 0; tap < taps; tap++) {
+        long long at = token + tap - (taps - 1);
+        float value = number(at < 0 ? before[(token + tap) * channels + channel] : x[at * stride + channel]);
+        sum += value * weights[tap * channels + channel];
+    }
+    out[token * channels + channel] = rounded<T>(sum * sigmoid(sum));
 }
 
 }  // namespace
@@ -177,6 +231,21 @@ extern "C" __global__ void softmax_ends(const float *scores, const unsigned *see
     ends[rows + row] = mine.sum;
 }
 
+// Queries and keys in one launch: the first `heads` of the grid's second dimension are those of `q`.
+#define NORM_ROPE(T, F, NAME)                                                                                            \
+    extern "C" __global__ void norm_rope_##NAME(const T *q, long long q_token, long long q_head, const F *q_factor,     \
+                                                float q_eps, T *q_out, const T *k, long long k_token, long long k_head, \
+                                                const F *k_factor, float k_eps, T *k_out, const T *cos, const T *sin,   \
+                                                unsigned heads, unsigned width, unsigned dims) {                        \
+        unsigned head = blockIdx.y;                                                                                     \
+        if (head < heads) {                                                                                              \
+            norm_rope<T, F>({q, q_token, q_head}, head, heads, q_factor, q_eps, cos, sin, width, dims, q_out);          \
+        } else {                                                                                                         \
+            unsigned keys = gridDim.y - heads;                                                                          \
+            norm_rope<T, F>({k, k_token, k_head}, head - heads, keys, k_factor, k_eps, cos, sin, width, dims, k_out);   \
+        }                                                                                                                \
+    }
+
 #define KERNELS(T, NAME)                                                                                                 \
     extern "C" __global__ void softmax_weights_##NAME(const float *scores, const unsigned *seen, unsigned queries,      \
                                                       long long first, long long n, float cap, const float *max,        \
@@ -194,9 +263,15 @@ extern "C" __global__ void softmax_ends(const float *scores, const unsigned *see
                                                         T *out) {                                                       \
         rms_norm<T, float>(x, factor, width, eps, out);                                                                 \
     }                                                                                                                    \
-    extern "C" __global__ void gated_##NAME(const T *gate, const T *up, long long n, int kind, float alpha, float limit, \
-                                            T *out) {                                                                   \
-        gated<T>(gate, up, n, kind, alpha, limit, out);                                                                 \
+    extern "C" __global__ void gated_##NAME(const T *gate, const T *up, unsigned columns, unsigned rows,                \
+                                            long long stride, int kind, float alpha, float limit, T *out) {             \
+        gated<T>(gate, up, columns, rows, stride, kind, alpha, limit, out);                                             \
+    }                                                                                                                    \
+    NORM_ROPE(T, T, NAME)                                                                                                \
+    NORM_ROPE(T, float, NAME##_by_f32)                                                                                   \
+    extern "C" __global__ void delta_conv_##NAME(const T *before, const T *x, long long stride, const float *weights,   \
+                                                 unsigned channels, unsigned taps, T *out) {                            \
+        delta_conv<T>(before, x, stride, weights, channels, taps, out);                                                 \
     }                                                                                                                    \
     extern "C" __global__ void gated_norm_##NAME(const float *x, const float *factor, const T *z, unsigned width,       \
                                                  float eps, T *out) {                                                   \
@@ -210,3 +285,5 @@ extern "C" __global__ void softmax_ends(const float *scores, const unsigned *see
 KERNELS(float, f32)
 KERNELS(__half, f16)
 KERNELS(__nv_bfloat16, bf16)
+
+#include "delta.cuh"

@@ -10,6 +10,7 @@ use super::launch::{self, Grid, Module, Pointer, suffix, typed};
 use super::online_softmax::OnlineSoftmax;
 
 pub(super) mod cublas;
+pub(crate) mod delta;
 
 const MODULE: Module =
     Module { name: "palimpsest", image: include_bytes!(concat!(env!("OUT_DIR"), "/fused.image")) };
@@ -164,9 +165,11 @@ pub(super) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, x.shape(), arguments) })
 }
 
+/// Rows of `gate` and `up` that lie equally far apart are not copied.
 pub(super) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     let device = gate.device().as_cuda_device()?;
-    if gate.dims() != up.dims() || gate.dtype() != up.dtype() {
+    let columns = gate.dim(candle_core::D::Minus1)?;
+    if gate.dims() != up.dims() || gate.dtype() != up.dtype() || columns == 0 {
         candle_core::bail!("a gate of shape {:?} for values of shape {:?}", gate.dims(), up.dims());
     }
     let (kind, alpha, limit) = match kind {
@@ -174,14 +177,86 @@ pub(super) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
         Gate::GeluTanh => (1, 0.0, 0.0),
         Gate::Clamped { alpha, limit } => (2, alpha, limit),
     };
-    let n = gate.elem_count();
+    let rows = gate.elem_count() / columns;
+    let apart = |x: &Tensor| x.dims().len() == 2 && x.stride()[1] == 1 && x.stride()[0] == gate.stride()[0];
+    let (gate, up, stride) = match apart(gate) && apart(up) {
+        true => (gate.clone(), up.clone(), gate.stride()[0]),
+        false => (gate.contiguous()?, up.contiguous()?, columns),
+    };
     let name = format!("gated_{}", suffix(gate.dtype())?);
-    let (gate_at, up_at) =
-        typed!(gate.dtype(), T => (Pointer::to::<T>(gate, device)?, Pointer::to::<T>(up, device)?));
-    let arguments = vec![gate_at.into(), up_at.into(), Long(n as i64), Int(kind), Float(alpha), Float(limit)];
-    let grid = ((n.div_ceil(256).clamp(1, 1 << 16), 1), 256);
-    // SAFETY: `gate` and `up` have `n` elements each of the dtype in the kernel's name.
+    let (gate_at, up_at) = typed!(gate.dtype(), T => (Pointer::strided::<T>(&gate, device)?, Pointer::strided::<T>(&up, device)?));
+    let arguments = vec![
+        gate_at.into(),
+        up_at.into(),
+        Unsigned(columns as u32),
+        Unsigned(rows as u32),
+        Long(stride as i64),
+        Int(kind),
+        Float(alpha),
+        Float(limit),
+    ];
+    let grid = ((columns.div_ceil(256), rows.clamp(1, 65535)), 256);
+    // SAFETY: `gate` and `up` have `rows` rows of `columns` elements each, `stride` apart, of the dtype in the kernel's name.
     typed!(gate.dtype(), T => unsafe { launch::<T>(device, &name, grid, gate.shape(), arguments) })
+}
+
+/// See [`super::norm_rope`].
+pub(super) fn norm_rope(
+    [q, k]: [&Tensor; 2],
+    [q_norm, k_norm]: [(&Tensor, f32); 2],
+    [cos, sin]: [&Tensor; 2],
+) -> Result<[Tensor; 2]> {
+    let device = q.device().as_cuda_device()?;
+    let ((l, heads, width), (_, kv_heads, _), dtype) = (q.dims3()?, k.dims3()?, q.dtype());
+    let (rows, half) = cos.dims2()?;
+    let factors = q_norm.0.dtype();
+    let sound = k.dims() == [l, kv_heads, width]
+        && [q_norm.0, k_norm.0].iter().all(|x| x.dims() == [width] && x.dtype() == factors)
+        && sin.dims() == cos.dims()
+        && [k, cos, sin].iter().all(|x| x.dtype() == dtype)
+        && (factors == DType::F32 || factors == dtype)
+        && rows >= l
+        && (1..=super::WIDEST).contains(&width)
+        && (2..=width).contains(&(2 * half));
+    if !sound {
+        candle_core::bail!(
+            "a norm and rotation of queries of shape {:?} and keys of shape {:?} by angles of shape {:?}",
+            q.dims(),
+            k.dims(),
+            cos.dims()
+        );
+    }
+    let mut name = format!("norm_rope_{}", suffix(dtype)?);
+    if factors == DType::F32 && dtype != DType::F32 {
+        name += "_by_f32";
+    }
+    // Rows must be dense; heads and tokens may lie apart.
+    let dense = |x: &Tensor| if x.stride()[2] == 1 { Ok(x.clone()) } else { x.contiguous() };
+    let (q, k) = (dense(q)?, dense(k)?);
+    let strided = |x: &Tensor| {
+        let at = typed!(dtype, T => Pointer::strided::<T>(x, device)?);
+        Ok::<_, candle_core::Error>([at.into(), Long(x.stride()[0] as i64), Long(x.stride()[1] as i64)])
+    };
+    let plain = |x: &Tensor| {
+        Ok::<Argument, candle_core::Error>(typed!(x.dtype(), T => Pointer::to::<T>(x, device)?).into())
+    };
+    typed!(dtype, T => {
+        // SAFETY: the kernel writes both, a thread block per token and head, as wide as the factors; there are angles for each token.
+        unsafe {
+            let q_out = launch::unwritten::<T>(device, (l, heads, width))?;
+            let k_out = launch::unwritten::<T>(device, (l, kv_heads, width))?;
+            let mut arguments = Vec::new();
+            for (x, (factor, eps), out) in [(&q, q_norm, &q_out), (&k, k_norm, &k_out)] {
+                arguments.extend(strided(x)?);
+                arguments.extend([plain(factor)?, Float(eps), plain(out)?]);
+            }
+            arguments.extend([plain(cos)?, plain(sin)?]);
+            arguments.extend([heads, width, 2 * half].map(|n| Unsigned(n as u32)));
+            let grid = Grid { blocks: [l, heads + kv_heads, 1], threads: threads(width), shared: 0 };
+            launch::launch(device, &MODULE, &name, &grid, &arguments)?;
+            Ok([q_out, k_out])
+        }
+    })
 }
 
 pub(super) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> Result<Tensor> {

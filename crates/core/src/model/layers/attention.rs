@@ -44,33 +44,36 @@ impl Attention {
         let (mut q, gate) = if gated {
             let both = q.reshape((l, heads, 2 * head_dim))?;
             let gate = both.narrow(2, head_dim, head_dim)?.contiguous()?.reshape((l, heads * head_dim))?;
-            (both.narrow(2, 0, head_dim)?.contiguous()?, Some(gate))
+            (both.narrow(2, 0, head_dim)?, Some(gate))
         } else {
             (q, None)
         };
         let (mut k, v) = (k, v.reshape((l, kv_heads, head_dim))?);
 
-        // 2. Normalise queries and keys, whole or per head.
-        if self.spec.qk_norm == QkNorm::PerHead {
-            (q, k) = (q.reshape((l, heads, head_dim))?, k.reshape((l, kv_heads, head_dim))?);
-        }
-        if let Some((q_norm, k_norm)) = &self.qk_norm {
-            (q, k) = (q_norm.forward(&q)?, k_norm.forward(&k)?);
-        }
-        (q, k) = (q.reshape((l, heads, head_dim))?, k.reshape((l, kv_heads, head_dim))?);
-
-        // 3. Rotate queries and keys, in one call if they are still adjacent.
-        let beside = whole.filter(|_| self.qk_norm.is_none() && !gated);
-        (q, k) = match beside {
-            Some(all) => {
+        // 2. Normalise queries and keys, whole or per head, and rotate them: in one call if they are still adjacent.
+        let heads_of_k = |k: &Tensor| k.reshape((l, kv_heads, head_dim));
+        let heads_of_q = |q: Tensor| match q.rank() {
+            3 => Ok(q),
+            _ => q.reshape((l, heads, head_dim)),
+        };
+        match (&self.qk_norm, whole.filter(|_| !gated)) {
+            (Some(norms), _) if self.spec.qk_norm == QkNorm::PerHead => {
+                [q, k] = rope.apply_normed(&heads_of_q(q)?, &heads_of_k(&k)?, norms)?;
+            }
+            (None, Some(all)) => {
                 let both = all.narrow(1, 0, (heads + kv_heads) * head_dim)?;
                 let both = rope.apply(&both.reshape((l, heads + kv_heads, head_dim))?)?;
-                (both.narrow(1, 0, heads)?, both.narrow(1, heads, kv_heads)?)
+                (q, k) = (both.narrow(1, 0, heads)?, both.narrow(1, heads, kv_heads)?);
             }
-            None => (rope.apply(&q)?, rope.apply(&k)?),
-        };
+            (norms, _) => {
+                if let Some((q_norm, k_norm)) = norms {
+                    (q, k) = (q_norm.forward(&q)?, k_norm.forward(&k)?);
+                }
+                (q, k) = (rope.apply(&heads_of_q(q)?)?, rope.apply(&heads_of_k(&k)?)?);
+            }
+        }
 
-        // 4. Append keys and values, and attend: (l, heads, head_dim).
+        // 3. Append keys and values, and attend: (l, heads, head_dim).
         let site = Site {
             layer,
             // Set by the KV view.
@@ -93,7 +96,7 @@ impl Attention {
         }
         let mut out = kv.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 
-        // 5. Gate.
+        // 4. Gate.
         if let Some(gate) = gate {
             out = bfloat::to_dtype(&out, gate.dtype())?;
             out = (out * gate)?;

@@ -110,6 +110,15 @@ impl DeltaNet {
     /// `before`.
     fn convolve(&self, x: &Tensor, before: &Tensor) -> Result<(Tensor, Tensor)> {
         let (l, taps) = (x.dim(0)?, self.spec.conv);
+        #[cfg(feature = "cuda")]
+        if x.device().is_cuda() {
+            let mixed = fused::delta::convolution(x, before, &self.conv)?;
+            let next = match l < taps - 1 {
+                true => Tensor::cat(&[&before.narrow(0, l, taps - 1 - l)?, x], 0)?,
+                false => x.narrow(0, l + 1 - taps, taps - 1)?.force_contiguous()?,
+            };
+            return Ok((mixed, next));
+        }
         let inputs = Tensor::cat(&[before, x], 0)?; // (taps - 1 + l, channels)
         let next = match l {
             1 => inputs.narrow(0, 1, taps - 1)?,

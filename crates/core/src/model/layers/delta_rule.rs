@@ -8,6 +8,8 @@ use candle_core::{Result, Tensor};
 
 use super::Phase;
 use crate::attention::delta::{self, Blocks, block_length, blocked};
+#[cfg(feature = "cuda")]
+use crate::fused;
 use crate::fused::products::Own;
 use crate::timing;
 use crate::transfer;
@@ -47,6 +49,8 @@ pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -
     let _span = timing::attention();
     match phase {
         _ if transfer::cpu_kernels(state.device()) => on_slices(inputs, state),
+        #[cfg(feature = "cuda")]
+        _ if fused::delta::serves(state.device(), inputs.k.dim(2)?) => on_card(inputs, state, phase),
         Phase::Prefill => chunked(inputs, state),
         Phase::Decode => recurrent(inputs, state),
     }
@@ -57,6 +61,28 @@ pub(in crate::model) fn on_slices(inputs: &Inputs, state: &Tensor) -> Result<(Te
     let Inputs { q, k, v, g, beta } = inputs;
     let [q, k, v] = [q.contiguous()?, k.contiguous()?, v.contiguous()?];
     delta::cpu_rule(&q, &k, &v, [&g.contiguous()?, &beta.contiguous()?], &state.contiguous()?)
+}
+
+/// By our kernels: two launches per [`TOGETHER`] tokens of a prompt, one per generated token.
+#[cfg(feature = "cuda")]
+fn on_card(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
+    use fused::delta::{Written, rule, step};
+    type Advance = fn(&Tensor, &Tensor, &Written<'_>, &Tensor) -> Result<(Tensor, Tensor)>;
+    let l = inputs.q.dim(0)?;
+    let (together, advance): (usize, Advance) = match phase {
+        Phase::Prefill => (TOGETHER, rule),
+        Phase::Decode => (1, step),
+    };
+    let mut state = state.contiguous()?;
+    let mut outputs = Vec::with_capacity(l.div_ceil(together));
+    for start in (0..l).step_by(together) {
+        let part = inputs.narrow(start, together.min(l - start))?;
+        let [q, k, v, g, beta] = [part.q, part.k, part.v, part.g, part.beta].map(|x| x.contiguous());
+        let (out, next) = advance(&q?, &v?, &Written { k: &k?, g: &g?, beta: &beta? }, &state)?;
+        outputs.push(out);
+        state = next;
+    }
+    Ok((Tensor::cat(&outputs, 0)?, state))
 }
 
 /// The rule in blocks over l tokens from `state` (value_heads, key_dim, value_dim). Returns outputs (l, value_heads, value_dim) and the

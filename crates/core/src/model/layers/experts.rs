@@ -8,8 +8,9 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::projection::dense_product;
-use super::{Mlp, Phase};
-use crate::model::{ExpertsSpec, Routing};
+use super::{Mlp, Phase, Projection};
+use crate::fused::products::Own;
+use crate::model::{Activation, ExpertsSpec, Routing};
 use crate::timing;
 use crate::transfer;
 
@@ -24,6 +25,7 @@ pub(in crate::model) struct Experts {
     /// Score correction bias for expert selection, one per expert.
     pub correction: Option<Vec<f32>>,
     pub experts: Vec<Mlp>,
+    pub grouped: Option<Grouped>,
     pub shared: Option<Mlp>,
 }
 
@@ -39,26 +41,50 @@ impl Experts {
         drop(routing);
         let Assigned { counts, tokens, places, weights } = self.assign(&transfer::fetch(&logits)?);
         let (l, hidden) = x.dims2()?;
+        let picks = tokens.len();
 
         // 2. Experts process their tokens, gathered contiguously; a single token is passed to all of its experts as is.
-        let picks = tokens.len();
-        let mut given = match l {
-            1 => None,
-            _ => Some(x.index_select(&transfer::upload(tokens, picks, x.device())?, 0)?),
+        let mut given = None;
+        let mut y = match &self.grouped {
+            Some(grouped) => {
+                // The expert of each row, beside the rows' tokens in one copy to the device.
+                let mut rows = if l > 1 { tokens } else { Vec::new() };
+                let gathered = rows.len();
+                if grouped.biases.is_some() {
+                    rows.extend(
+                        (0u32..).zip(&counts).flat_map(|(expert, n)| std::iter::repeat_n(expert, *n)),
+                    );
+                }
+                let owners = if rows.is_empty() {
+                    None
+                } else {
+                    let n = rows.len();
+                    let rows = transfer::upload(rows, n, x.device())?;
+                    if gathered > 0 {
+                        given = Some(x.index_select(&rows.narrow(0, 0, gathered)?, 0)?);
+                    }
+                    Some(rows.narrow(0, gathered, n - gathered)?)
+                };
+                grouped.forward(given.as_ref().unwrap_or(x), &counts, owners.as_ref())?
+            }
+            None => {
+                if l > 1 {
+                    given = Some(x.index_select(&transfer::upload(tokens, picks, x.device())?, 0)?);
+                }
+                let mut parts = Vec::new();
+                let mut start = 0;
+                for (expert, n) in self.experts.iter().zip(counts).filter(|(_, n)| *n > 0) {
+                    parts.push(match &given {
+                        None => expert.forward(x, phase)?,
+                        Some(given) => expert.forward(&given.narrow(0, start, n)?, phase)?,
+                    });
+                    start += n;
+                }
+                Tensor::cat(&parts, 0)?
+            }
         };
-        let mut parts = Vec::new();
-        let mut start = 0;
-        for (expert, n) in self.experts.iter().zip(counts).filter(|(_, n)| *n > 0) {
-            parts.push(match &given {
-                None => expert.forward(x, phase)?,
-                Some(given) => expert.forward(&given.narrow(0, start, n)?, phase)?,
-            });
-            start += n;
-        }
 
         // 3. Weighted sum of each token's outputs in expert order, in f32. Large tensors are freed early.
-        let mut y = Tensor::cat(&parts, 0)?;
-        drop(parts);
         if given.take().is_some() {
             y = y.index_select(&transfer::upload(places, picks, x.device())?, 0)?;
         }
@@ -107,6 +133,73 @@ impl Experts {
             }
         }
         Assigned { counts, tokens, places, weights }
+    }
+}
+
+/// All experts' weights on devices other than the CPU: their products write into one tensor, so that biases and activations of all
+/// experts are one kernel each.
+#[derive(Debug)]
+pub(in crate::model) struct Grouped {
+    /// Per expert: gate and up, (hidden, 2 * intermediate), and down, (intermediate, hidden).
+    weights: Vec<[Tensor; 2]>,
+    /// (experts, 2 * intermediate) and (experts, hidden).
+    biases: Option<[Tensor; 2]>,
+    activation: Activation,
+}
+
+impl Grouped {
+    /// `None` where some weights are not dense or not of a device.
+    pub fn new(experts: &[Mlp]) -> Result<Option<Self>> {
+        let (mut weights, mut biases) = (Vec::new(), [Vec::new(), Vec::new()]);
+        for expert in experts {
+            let (Some(gate_up), Some(down)) =
+                (expert.gate_up().and_then(Projection::dense_parts), expert.down.dense_parts())
+            else {
+                return Ok(None);
+            };
+            weights.push([gate_up.0.clone(), down.0.clone()]);
+            for (biases, bias) in biases.iter_mut().zip([gate_up.1, down.1]) {
+                biases.extend(bias);
+            }
+        }
+        let biases = match biases.each_ref().map(Vec::len) {
+            [0, 0] => None,
+            [a, b] if a == experts.len() && b == a => {
+                Some([Tensor::stack(&biases[0], 0)?, Tensor::stack(&biases[1], 0)?])
+            }
+            _ => return Ok(None),
+        };
+        let activation = experts.first().map(|expert| expert.activation);
+        Ok(activation.map(|activation| Grouped { weights, biases, activation }))
+    }
+
+    /// Rows of `x` by expert, `counts` each, or one row for all: (rows, hidden). `owners`: each row's expert, u32, if there are biases.
+    fn forward(&self, x: &Tensor, counts: &[usize], owners: Option<&Tensor>) -> Result<Tensor> {
+        // Decode repeats the same shapes.
+        let _layouts = if x.dim(0)? == 1 { transfer::keep_layouts(x.device()) } else { None };
+        let inner = self.product(0, x, counts, owners)?;
+        let half = inner.dim(1)? / 2;
+        let gated = self.activation.gated(inner.narrow(1, 0, half)?, &inner.narrow(1, half, half)?)?;
+        drop(inner);
+        self.product(1, &gated, counts, owners)
+    }
+
+    /// Each expert's rows by its `which`-th weight.
+    fn product(&self, which: usize, x: &Tensor, counts: &[usize], owners: Option<&Tensor>) -> Result<Tensor> {
+        let _span = timing::linear();
+        let rows: usize = counts.iter().sum();
+        let width = self.weights[0][which].dim(1)?;
+        let mut sum = Own::made(match (&self.biases, owners) {
+            (Some(biases), Some(owners)) => biases[which].index_select(owners, 0)?,
+            _ => Tensor::zeros((rows, width), x.dtype(), x.device())?,
+        });
+        let mut first = 0;
+        for (weights, &n) in self.weights.iter().zip(counts).filter(|(_, n)| **n > 0) {
+            let own = if x.dim(0)? == rows { x.narrow(0, first, n)? } else { x.clone() };
+            sum.add_rows(first, &own, &weights[which])?;
+            first += n;
+        }
+        Ok(sum.into_tensor())
     }
 }
 

@@ -11,12 +11,17 @@ use crate::transfer;
 pub(in crate::model) struct Mlp {
     gate_up: Projections<2>,
     pub down: Projection,
-    activation: Activation,
+    pub activation: Activation,
 }
 
 impl Mlp {
     pub fn new(gate: Projection, up: Projection, down: Projection, activation: Activation) -> Result<Self> {
         Ok(Mlp { gate_up: Projections::new([gate, up])?, down, activation })
+    }
+
+    /// Gate and up as one map, where they are.
+    pub fn gate_up(&self) -> Option<&Projection> {
+        self.gate_up.whole()
     }
 
     /// Input of `down`: (l, hidden) -> (l, intermediate).

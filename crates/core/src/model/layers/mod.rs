@@ -24,7 +24,7 @@ mod rope;
 pub(super) use attention::Attention;
 pub(super) use delta_net::DeltaNet;
 pub(super) use embedding::Embedding;
-pub(super) use experts::Experts;
+pub(super) use experts::{Experts, Grouped};
 pub(super) use half_weight::HalfWeight;
 pub(super) use mlp::Mlp;
 pub use packed::PackedWeight;

@@ -194,6 +194,14 @@ impl Projection {
         self.bias.as_ref()
     }
 
+    /// The dense weight (in, out) and the bias (out), where products take them as they are.
+    pub(in crate::model) fn dense_parts(&self) -> Option<(&Tensor, Option<&Tensor>)> {
+        match &self.weight {
+            Weight::Dense(Dense::Full(weight)) => Some((weight, self.bias())),
+            _ => None,
+        }
+    }
+
     /// The dense weight, else the packed one.
     fn at_hand(&self) -> std::result::Result<&Dense, &PackedWeight> {
         match &self.weight {

@@ -28,6 +28,11 @@ impl<const N: usize> Projections<N> {
         }
     }
 
+    /// The fused projection, which [`Projection::joined`] makes on devices other than the CPU.
+    pub fn whole(&self) -> Option<&Projection> {
+        self.whole.as_ref()
+    }
+
     /// (l, in) -> (l, out) each.
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Outputs<N>> {
         let Some(whole) = self.whole.as_ref().filter(|_| x.dims().first() == Some(&1)) else {

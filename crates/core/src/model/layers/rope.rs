@@ -5,6 +5,9 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 use half::{bf16, f16};
 
+use super::RmsNorm;
+#[cfg(feature = "cuda")]
+use crate::fused;
 use crate::model::RopeSpec;
 use crate::transfer;
 
@@ -44,6 +47,17 @@ impl Rope {
     pub fn select(&self, rows: &Tensor) -> Result<Self> {
         let part = |table: &Tensor| table.index_select(rows, 0);
         Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
+    }
+
+    /// [`Rope::apply`] of queries (l, heads, head_dim) and keys (l, kv_heads, head_dim) after a norm of each head.
+    pub fn apply_normed(&self, q: &Tensor, k: &Tensor, norms: &(RmsNorm, RmsNorm)) -> Result<[Tensor; 2]> {
+        let (of_q, of_k) = norms;
+        #[cfg(feature = "cuda")]
+        if q.device().is_cuda() && q.dim(2)? <= fused::WIDEST {
+            let norms = [(&of_q.factor, of_q.eps), (&of_k.factor, of_k.eps)];
+            return fused::norm_rope([q, k], norms, [&self.cos, &self.sin]);
+        }
+        Ok([self.apply(&of_q.forward(q)?)?, self.apply(&of_k.forward(k)?)?])
     }
 
     /// Rotates the first `dims` dimensions of every head: (l, heads, head_dim) -> same shape.
