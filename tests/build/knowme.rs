@@ -153,7 +153,7 @@ fn presets_parse_and_their_kinds_of_questions_have_five_templates_each() {
 #[test]
 fn a_text_is_cut_where_a_sentence_begins_outside_quotations() {
     let cut = |text: &str| {
-        let starts = [0].into_iter().chain(borders(text).iter().map(|border| border.at));
+        let starts = [0].into_iter().chain(borders(text).into_iter().map(|border| border.at));
         let ends = borders(text).into_iter().map(|border| border.at).chain([text.len()]);
         starts.zip(ends).map(|(from, to)| text[from..to].trim().to_owned()).collect::<Vec<_>>()
     };
@@ -575,9 +575,11 @@ fn templates_of_the_full_preset_render_from_what_their_stages_have() {
     let mut row = fields(json!({
         "settings": spec.settings, "failures": [{"reply": "{}", "why": "schema"}], "text": "It rained.", "sentences": ["It rained."],
         "units": [unit], "unit": unit, "rows": rows, "operations": past, "item": {"t_anchor": "a", "location": "b", "unit": unit}, "step": 5,
+    }));
+    row.extend(fields(json!({
         "time": time(1), "reasoning": "r", "dialogue": "", "environment": "", "background": "", "inner_thought": "", "action": "PUSH",
         "task": "T5", "events": [{"id": 3, "action": "x"}, {"id": 4, "action": "y"}], "question": "q", "answer": "a", "evidence": [4], "given": [],
-    }));
+    })));
     for stage in &spec.stages {
         let judges = stage.judges.iter().map(|judge| (&judge.name, &judge.ask));
         for (name, ask) in stage.ask.iter().map(|ask| (&stage.name, ask)).chain(judges) {
