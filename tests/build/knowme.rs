@@ -575,9 +575,11 @@ fn templates_of_the_full_preset_render_from_what_their_stages_have() {
     let mut row = fields(json!({
         "settings": spec.settings, "failures": [{"reply": "{}", "why": "schema"}], "text": "It rained.", "sentences": ["It rained."],
         "units": [unit], "unit": unit, "rows": rows, "operations": past, "item": {"t_anchor": "a", "location": "b", "unit": unit}, "step": 5,
+    }));
+    row.extend(fields(json!({
         "time": time(1), "reasoning": "r", "dialogue": "", "environment": "", "background": "", "inner_thought": "", "action": "PUSH",
         "task": "T5", "events": [{"id": 3, "action": "x"}, {"id": 4, "action": "y"}], "question": "q", "answer": "a", "evidence": [4], "given": [],
-    }));
+    })));
     for stage in &spec.stages {
         let judges = stage.judges.iter().map(|judge| (&judge.name, &judge.ask));
         for (name, ask) in stage.ask.iter().map(|ask| (&stage.name, ask)).chain(judges) {
