@@ -2,8 +2,7 @@
 
 use clap::{Subcommand, ValueEnum};
 
-use super::{write_out, wrong};
-use crate::build::table;
+use super::write_out;
 
 mod dose;
 mod pipeline;
