@@ -30,7 +30,7 @@ pub use palimpsest_analysis::{agreement, dose, export, finding, heads, lens, los
 pub use palimpsest_data::{benchmarks, build, case, construct, ground, prompt, statistics};
 #[cfg(feature = "figures")]
 pub use palimpsest_figures as figures;
-pub use palimpsest_run::build as construct_build;
+pub use palimpsest_run::build as builds;
 pub use palimpsest_run::{
     cards, chat, embedder, estimate, judge, memory, models, observe, progress, runs, selftest,
 };

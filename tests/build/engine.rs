@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use palimpsest::construct_build::stage_file::{Attempt, Line, Outcome, attempts, outcomes, read};
+use palimpsest::builds::stage_file::{Attempt, Line, Outcome, attempts, outcomes, read};
 use serde_json::Value;
 
 use super::endpoint::Erring;
@@ -416,4 +416,33 @@ rows = ["choices"]
         let likelier = if p[0] >= p[1] { "yes" } else { "no" };
         assert_eq!(row.text("choice").unwrap(), likelier);
     }
+}
+
+#[test]
+fn data_are_published_once_with_the_rows_of_every_stage_that_they_come_from() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("built");
+    let haystack = ["build", "stale", "haystack", "--out", shown(&out), "--sessions", "8", "--limit", "3"];
+    let build = || done(palimpsest(haystack.iter().chain(&["--tokenizer", "o200k_base"]))).out;
+    let said = build();
+    let provenance = std::fs::read_to_string(out.join("provenance.jsonl")).unwrap();
+    let rows: Vec<Value> = provenance.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!((1..=3).contains(&rows.len()) && said.contains(&format!("data: {} rows", rows.len())), "{said}");
+    for row in &rows {
+        let stages: Vec<&String> = row["stages"].as_object().unwrap().keys().collect();
+        assert_eq!(stages, ["scenarios", "candidates", "place", "haystack", "times"]);
+        assert!(row["seed"] == 0 && row["digest"].as_str().is_some_and(|digest| digest.len() == 64), "{row}");
+    }
+    let uid = rows[0]["uid"].as_str().unwrap();
+    let shows = done(palimpsest(["build", "show", shown(&out), uid])).out;
+    assert!(shows.contains("== scenarios") && shows.contains("check told: passed"), "{shows}");
+    let whole = files(&out);
+    build();
+    assert!(files(&out) == whole, "a whole build changes nothing");
+    // Killed before the provenance was there.
+    std::fs::remove_file(out.join("provenance.jsonl")).unwrap();
+    std::fs::create_dir(out.join(".tmp-data")).unwrap();
+    std::fs::write(out.join("data/half"), "half").unwrap();
+    build();
+    assert!(files(&out) == whole, "unfinished data are written again");
 }

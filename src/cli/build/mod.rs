@@ -7,6 +7,7 @@ use crate::build::table;
 
 mod dose;
 mod pipeline;
+mod preset;
 mod show;
 
 const EXAMPLES: &str = "\
@@ -80,27 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Action::Knowme(args) => pipeline::run("knowme", &args),
         Action::Memrewardbench(args) => pipeline::run("memrewardbench", &args),
         Action::Init { kind: Kind::Dose, preset } => dose::init(preset.as_deref()),
-        Action::Init { kind, preset } => write_out(preset_of(&kind.name(), preset.as_deref())?.as_bytes()),
+        Action::Init { kind, preset } => write_out(preset::text(&kind.name(), preset.as_deref())?.as_bytes()),
         Action::Show(args) => show::run(&args),
-    }
-}
-
-/// The text of a kind's preset; without a name of its first.
-fn preset_of(kind: &str, name: Option<&str>) -> anyhow::Result<&'static str> {
-    let presets = table::kind(kind).map_or(&[][..], |kind| kind.presets);
-    let found = match name {
-        Some(name) => presets.iter().find(|(known, _)| *known == name),
-        None => presets.first(),
-    };
-    match found {
-        Some((_, text)) => Ok(text),
-        None => {
-            let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
-            let name = name.unwrap_or_default();
-            wrong(format!(
-                "{name:?} is no preset of {kind} and no file; write one of {}, or the path of a spec",
-                known.join(", ")
-            ))
-        }
     }
 }

@@ -8,18 +8,18 @@ use anyhow::Context;
 use palimpsest_core::digest::sha256;
 use serde_json::{Map, Value};
 
-use super::preset_of;
+use super::preset;
 use crate::build::pool::Pool;
 use crate::build::{Role, Spec};
+use crate::builds::engine::{self, Ended, Options};
+use crate::builds::estimate::{Estimate, estimate};
+use crate::builds::folder::{BuildFolder, HEADER, Identity, position};
+use crate::builds::models::{LazyTokens, ModelOptions, Models};
+use crate::builds::rows::{self, Part};
+use crate::builds::yields::Yield;
 use crate::chat::endpoint::{KeyArgs, Patience, is_address};
 use crate::cli::interrupt::{end_resumable, flag};
 use crate::cli::{WrongUsage, positive, say, wrong};
-use crate::construct_build::engine::{self, Ended, Options};
-use crate::construct_build::estimate::{Estimate, estimate};
-use crate::construct_build::folder::{BuildFolder, HEADER, Identity, position};
-use crate::construct_build::models::{LazyTokens, ModelOptions, Models};
-use crate::construct_build::rows::{self, Part};
-use crate::construct_build::yields::Yield;
 use crate::ground::{folder, text_file};
 use crate::models::{DeviceArgs, DtypeArgs};
 use crate::progress::grouped;
@@ -141,7 +141,7 @@ impl Pipeline {
                     text_file::read(path).with_context(|| format!("cannot read {}", path.display()))?;
                 (text, path.parent().unwrap_or(Path::new("")).to_owned())
             }
-            false => (preset_of(kind, Some(&self.spec))?.to_owned(), PathBuf::new()),
+            false => (preset::text(kind, Some(&self.spec))?.to_owned(), PathBuf::new()),
         };
         let mut spec = Spec::parse(&self.spec, &text)?;
         if spec.kind != kind {

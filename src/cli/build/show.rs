@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use palimpsest_core::text::{Message, MessageRole};
 use serde_json::Value;
 
+use crate::builds::folder::BuildFolder;
+use crate::builds::show::{Passed, life_of};
+use crate::builds::stage_file::{Asked, Attempt, Ending};
 use crate::cli::write_out;
-use crate::construct_build::folder::BuildFolder;
-use crate::construct_build::show::{Passed, life_of};
-use crate::construct_build::stage_file::{Asked, Attempt, Ending};
 
 /// Show a row's way through the stages: every attempt with its prompt, reply, checks and judges, and what became of it.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::asking::{Said, put};
 use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, roles_of};
-use super::life::{Life, Outside, fault};
+use super::life::{Life, Outside, fault, settings};
 use super::models::{LazyEmbedder, LazyTokens, Models, Worker};
 use super::rows::{Known, Part, form};
 use super::show::provenance;
@@ -21,6 +21,7 @@ use crate::chat::{ChatError, Message};
 use crate::progress;
 use palimpsest_data::build::kind::{Made, Maker};
 use palimpsest_data::build::pool::Pool;
+use palimpsest_data::build::setting::Embed;
 use palimpsest_data::build::spec::CheckCall;
 use palimpsest_data::build::{Ask, BuildError, Role, Row, RowError, Setting, Spec, Stage, table};
 use palimpsest_data::ground::folder::is_file;
@@ -104,13 +105,6 @@ struct Build<'a> {
     embedder: &'a LazyEmbedder,
 }
 
-/// The spec's settings, and the stage's own over them.
-pub(super) fn settings(spec: &Spec, stage: &Stage) -> Map<String, Value> {
-    let mut with = spec.settings.clone();
-    with.extend(stage.with.clone());
-    with
-}
-
 /// A row that was processed.
 struct Done {
     lines: Vec<Line>,
@@ -120,11 +114,7 @@ struct Done {
 }
 
 impl Build<'_> {
-    fn setting<'s>(
-        &'s self,
-        stage: &'s Stage,
-        embed: &'s (dyn Fn(&[&str]) -> Result<Vec<Vec<f32>>, String> + Sync),
-    ) -> Setting<'s> {
+    fn setting<'s>(&'s self, stage: &'s Stage, embed: Embed<'s>) -> Setting<'s> {
         let Options { pool, tokens, .. } = self.options;
         Setting {
             spec: self.spec,

@@ -9,7 +9,7 @@ use palimpsest_core::digest::sha256;
 use palimpsest_data::build::expression::holds;
 use palimpsest_data::build::setting::draws;
 use palimpsest_data::build::spec::{CheckCall, Steps};
-use palimpsest_data::build::{Ask, BuildError, Row, RowError, Stage};
+use palimpsest_data::build::{Ask, BuildError, Row, RowError, Spec, Stage};
 use palimpsest_data::case::draw::Draws;
 
 /// Seeds of samplers; some servers take no larger ones.
@@ -34,6 +34,16 @@ pub struct Life<'a> {
 
 /// The row that was made, or the reason why there is none.
 type Lived = Result<Row, String>;
+
+/// A verdict, and what is told of it.
+type Refused = (String, String);
+
+/// The spec's settings, and the stage's own over them.
+pub fn settings(spec: &Spec, stage: &Stage) -> Map<String, Value> {
+    let mut with = spec.settings.clone();
+    with.extend(stage.with.clone());
+    with
+}
 
 /// A fault of a row as an error of its stage.
 pub fn fault(stage: &Stage, error: RowError) -> BuildError {
@@ -131,7 +141,6 @@ impl Life<'_> {
         Ok(made.map_err(|(verdict, _)| verdict))
     }
 
-    /// Err with the verdict and what is told of it.
     fn made(
         &mut self,
         ask: Option<&Ask>,
@@ -139,7 +148,7 @@ impl Life<'_> {
         (extra, failures): (&Map<String, Value>, &[Value]),
         draws: &mut Draws,
         attempt: &mut Attempt,
-    ) -> Result<Result<(Row, Value), (String, String)>, BuildError> {
+    ) -> Result<Result<(Row, Value), Refused>, BuildError> {
         let mut seen = row.clone();
         seen.fields.extend(extra.clone());
         let (mut made, mut value) = (row.clone(), Value::Null);
@@ -183,14 +192,13 @@ impl Life<'_> {
         Ok(Ok((made, value)))
     }
 
-    #[allow(clippy::type_complexity)] // a record, and the value or its fault
     fn asked(
         &mut self,
         ask: &Ask,
         row: &Row,
         mut fields: Map<String, Value>,
         draws: &mut Draws,
-    ) -> Result<(Asked, Result<Value, (String, String)>), BuildError> {
+    ) -> Result<(Asked, Result<Value, Refused>), BuildError> {
         fields.insert("settings".to_owned(), self.settings.clone().into());
         let messages = messages(ask, &fields).map_err(|why| self.wrong(row, &why))?;
         let seed = draws.below(SEEDS);

@@ -6,9 +6,8 @@ use anyhow::ensure;
 use serde_json::{Map, Value, json};
 
 use super::asking::Said;
-use super::engine::settings;
 use super::folder::{BuildFolder, PROVENANCE};
-use super::life::{Life, Outside, digest};
+use super::life::{Life, Outside, digest, settings};
 use super::stage_file::{ACCEPTED, Asked, Attempt, Checked, Line, Outcome};
 use crate::chat::{ChatError, Message};
 use palimpsest_data::build::kind::Published;

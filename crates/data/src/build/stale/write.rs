@@ -45,8 +45,9 @@ pub fn write(setting: &Setting<'_>, rows: &[Row], folder: &Path) -> Result<Vec<P
         })?;
         let mut text = Vec::new();
         write_stale(&mut text, [&case]).map_err(|error| fault(error.to_string()))?;
-        let list = text.trim_ascii().strip_prefix(b"[").and_then(|rows| rows.strip_suffix(b"]"));
-        let line = list.unwrap_or_default().trim_ascii();
+        let line = text.trim_ascii();
+        let line = line.strip_prefix(b"[").unwrap_or(line);
+        let line = line.strip_suffix(b"]").unwrap_or(line).trim_ascii();
         file.write_all(if nth == 0 { b"" } else { b",\n" })
             .and_then(|()| file.write_all(line))
             .map_err(io)?;
