@@ -27,7 +27,9 @@ fn main() -> ExitCode {
     for variable in ["NVCC", "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN", CUBINS] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    println!("cargo::rerun-if-changed=src/attention/backends/cuda/tensor_cores.cuh");
+    for header in ["src/attention/backends/cuda/tensor_cores.cuh", "src/fused/cuda/delta.cuh"] {
+        println!("cargo::rerun-if-changed={header}");
+    }
     let built = cubins().and_then(|cubins| {
         KERNELS.iter().try_for_each(|&(source, oldest)| {
             println!("cargo::rerun-if-changed={source}");

@@ -263,7 +263,7 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     if only_first + only_second > 0 {
         notes.push(format!(
             "left out: {} that only the first has, {only_second} that only the second has",
-            words::counted(only_first, "question")
+            words::counted(*only_first, "question")
         ));
     }
     Columns::of(comparison.rows())
