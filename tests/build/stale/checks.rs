@@ -18,7 +18,7 @@ fn found(name: &str, with: &Value, fields: &Value) -> Result<Option<String>, Row
 fn each_check_passes_what_is_right_and_finds_what_is_wrong() {
     let turns = |texts: &[&str]| -> Value {
         let turn =
-            |(at, text): (usize, &&str)| json!({"role": ["user", "assistant"][at % 2], "content": text});
+            |(at, text): (usize, &&str)| json!({"role": (["user", "assistant"][at % 2]), "content": text});
         texts.iter().enumerate().map(turn).collect()
     };
     for (name, with, right, wrong) in [
