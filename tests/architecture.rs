@@ -1,4 +1,4 @@
-//! Rooms of crates/core/src and src/ import each other only as docs/architecture.md says.
+//! Rooms of crates/core/src and src/ import each other only as ARCHITECTURE.md says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Crate name in paths, name in docs/architecture.md, source folder. A crate without a slash in its rooms is one room.
+/// Crate name in paths, name in ARCHITECTURE.md, source folder. A crate without a slash in its rooms is one room.
 const CRATES: [(&str, &str, &str); 7] = [
     ("palimpsest_core", "core", "crates/core/src"),
     ("palimpsest_data", "data", "crates/data/src"),
@@ -305,7 +305,7 @@ fn defined(code: &str) -> BTreeSet<String> {
 
 #[test]
 fn rooms_import_what_the_drawing_says_and_only_what_is_above_them() {
-    let drawing = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let drawing = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let rows: Vec<(String, BTreeSet<String>)> = drawing
         .lines()
         .filter(|line| line.starts_with("| `"))
@@ -327,7 +327,7 @@ fn rooms_import_what_the_drawing_says_and_only_what_is_above_them() {
     }
     found.remove("palimpsest");
     let drawn: BTreeMap<String, BTreeSet<String>> = rows.iter().cloned().collect();
-    assert_eq!(drawn, found, "what rooms import by docs/architecture.md, and what they import");
+    assert_eq!(drawn, found, "what rooms import by ARCHITECTURE.md, and what they import");
     let mut above = BTreeSet::new();
     for (room, allowed) in &rows {
         let upward: Vec<&String> = allowed.difference(&above).collect();

@@ -107,7 +107,11 @@ pub fn provenance(folder: &BuildFolder, published: &[Published]) -> anyhow::Resu
         let mut line = json!({
             "uid": one.uid, "row": one.row, "digest": one.digest, "seed": spec.seed, "stages": stages, "judged": judged
         });
+        let rows = position.and_then(|at| stored.get(last)?.rows.get(at)).map(|(_, outcome)| &outcome.made);
+        let row = rows.into_iter().flatten().find(|row| row.id == one.row);
         if let Value::Object(line) = &mut line {
+            let review = row.and_then(|row| row.fields.get("review"));
+            line.extend(review.map(|review| ("review".to_owned(), review.clone())));
             line.extend(one.details.clone());
         }
         line
