@@ -17,8 +17,11 @@ pairs = [
   { name = "c", type = "T2", old = "I live in Rome.", new = "The trams of Oslo are blue." },
 ]
 [[stage]]
-name = "look"
+name = "made"
 rows = ["pairs"]
+[[stage]]
+name = "look"
+rows = ["made"]
 make = "review"
 [stage.with]
 show = ["type"]
@@ -48,7 +51,7 @@ fn ratings(dir: &Path, name: &str, ratings: Value) -> PathBuf {
 }
 
 fn looked_at(out: &Path) -> Vec<Outcome> {
-    outcomes(&read(out, "stages/01-look.jsonl").unwrap()).cloned().collect()
+    outcomes(&read(out, "stages/02-look.jsonl").unwrap()).cloned().collect()
 }
 
 #[test]
@@ -144,11 +147,14 @@ fn ratings_that_do_not_fit_are_refused_whole_and_by_name() {
 fn what_is_published_has_a_card_and_only_licences_that_the_spec_allows() {
     let root = tempfile::tempdir().unwrap();
     let chats = root.path().join("chats.jsonl");
+    // Words of their own, since sessions that resemble each other are left out.
+    let word = |nth: usize, at: usize| {
+        let syllable = |nth: usize| ["ba", "do", "ki", "ru", "ve", "za", "mo"][nth % 7];
+        [nth, nth / 7 + at, at, at / 7 + nth, nth * at].map(syllable).concat()
+    };
     let session = |nth: usize| {
-        let turns = json!([
-            {"role": "user", "content": format!("How do I clean lamp number {nth}{nth}{nth}?")},
-            {"role": "assistant", "content": format!("With a soft cloth, as with any brass of model {}.", 7919 * nth)},
-        ]);
+        let said = |from: usize| (from..from + 12).map(|at| word(nth, at)).collect::<Vec<_>>().join(" ");
+        let turns = json!([{"role": "user", "content": said(0)}, {"role": "assistant", "content": said(12)}]);
         json!({"topic": format!("lamp {nth}"), "licence": "CC-BY-NC-4.0", "turns": turns}).to_string()
     };
     std::fs::write(&chats, (1..40).map(session).collect::<Vec<_>>().join("\n")).unwrap();

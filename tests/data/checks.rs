@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use palimpsest::benchmarks::dataset::cases_in_memory;
-use palimpsest::benchmarks::stale::{CHANGE_WORDS, STALE};
+use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::{ALL, SampleSpec};
 use palimpsest::case::check::near;
-use palimpsest::case::check::words::{STOP_WORDS, STRAY_TEXTS, TIME_WORDS};
+use palimpsest::case::check::words::{CHANGE_WORDS, STOP_WORDS, STRAY_TEXTS, TIME_WORDS};
 use palimpsest::case::finding::{Finding, Severity, by_check};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -16,6 +16,7 @@ use crate::build::Spec;
 use crate::builds::folder::{BuildFolder, DATA, HEADER, PROVENANCE, YIELD};
 use crate::case::finding::by_check;
 use crate::cli::{note, say};
+use crate::ground::folder::is_file;
 use crate::ground::jsonl::read_rows;
 use crate::ground::sheet::Format;
 use crate::ground::words::counted;
@@ -50,10 +51,9 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
     let folder = BuildFolder::read(&args.dir)?;
     let rows: Vec<Value> = read_rows(&folder.dir, PROVENANCE)?;
     let dir = args.dir.display();
-    ensure!(
-        !rows.is_empty(),
-        "{dir} has no data yet; go on with its build until it says that they are written"
-    );
+    let is_whole = is_file(&folder.dir, PROVENANCE);
+    ensure!(is_whole, "{dir} has no data yet; go on with its build until it says that they are written");
+    ensure!(!rows.is_empty(), "{dir} has no row: all were rejected; {YIELD} counts the reasons");
     crate::cli::empty(&args.out)?;
     let spec = folder.spec();
     let licences = licences(spec, &rows);

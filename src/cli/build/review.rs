@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 use crate::agreement::ratings;
 use crate::agreement::sheet::page;
 use crate::build::pool::Pool;
-use crate::build::review::{self, Agreement, Form, Review, agreement};
+use crate::build::rating::{self, Review};
+use crate::build::review::{Agreement, Form, agreement};
 use crate::build::{Row, RowError, Setting, Stage};
 use crate::builds::folder::BuildFolder;
 use crate::builds::models::LazyTokens;
@@ -81,8 +82,8 @@ pub(super) fn run(args: &ReviewArgs) -> anyhow::Result<()> {
             reviews.retain(|old| !is_again(old));
             reviews.extend(given);
         }
-        write_rows(&args.dir, review::FILE, &reviews)?;
-        say(format_args!("wrote {}", args.dir.join(review::FILE).display()))?;
+        write_rows(&args.dir, rating::FILE, &reviews)?;
+        say(format_args!("wrote {}", args.dir.join(rating::FILE).display()))?;
     }
     tell(&agreement(&form, &rows, &reviews))?;
     if !reviews.is_empty() {

@@ -1,7 +1,7 @@
 //! Checks that all kinds have. Paths are those of [`Row::get`]; a text may also be a list of texts or of turns. What is not there is found,
 //! as a model may have left it out. Words are those of `data check` ([`crate::case::check::words`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -11,10 +11,9 @@ use super::expression;
 use super::kind::Check;
 use super::row::Row;
 use super::setting::Setting;
-use crate::benchmarks::stale::change_words;
 use crate::case::Turn;
 use crate::case::check::is_stray;
-use crate::case::check::words::{content_words, is_of_time, listed_words};
+use crate::case::check::words::{change_words, content_words, is_of_time, listed_words};
 use crate::construct::session::{ASSISTANT, USER};
 use crate::ground::words::{counted, folded, phrase, words};
 
@@ -98,10 +97,12 @@ fn filled(_: &Setting<'_>, with: &With, row: &Row) -> Found {
 
 /// `fields`: no two texts are equal but for letter case and white space.
 fn distinct(_: &Setting<'_>, with: &With, row: &Row) -> Found {
-    let mut known = BTreeSet::new();
-    first(row, with, |_, value| {
-        let again = texts(value).into_iter().find(|text| !known.insert(folded(text)));
-        again.map(|text| format!("has {text:?} a second time"))
+    let mut known = BTreeMap::new();
+    first(row, with, |path, value| {
+        texts(value).into_iter().find_map(|text| {
+            let before = known.insert(folded(text), path.to_owned())?;
+            Some(format!("has {text:?}, as `{before}` has"))
+        })
     })
 }
 
@@ -136,7 +137,7 @@ fn has(_: &Setting<'_>, with: &With, row: &Row) -> Found {
     Ok((!value.trim().is_empty() && !said.contains(&phrase(&value))).then(|| format!("it lacks {value:?}")))
 }
 
-/// `text`: has no word of negation or change ([`crate::benchmarks::stale::CHANGE_WORDS`]).
+/// `text`: has no word of negation or change ([`crate::case::check::words::CHANGE_WORDS`]).
 fn no_change_words(_: &Setting<'_>, with: &With, row: &Row) -> Found {
     let said = change_words(&text(row, &needed::<String>(with, "text")?));
     Ok((!said.is_empty()).then(|| format!("it says: {}", listed_words(&said))))

@@ -16,6 +16,7 @@ pub mod knowme;
 pub mod makers;
 pub mod memrewardbench;
 pub mod pool;
+pub mod rating;
 pub mod review;
 pub mod row;
 pub mod setting;

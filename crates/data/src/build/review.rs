@@ -1,36 +1,15 @@
 //! Reviews of rows by people: labels, edits of texts, agreement of raters.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::RowError;
 use super::kind::Made;
+use super::rating::Review;
 use super::row::Row;
 use super::setting::Setting;
 use crate::ground::order::unique;
 use crate::statistics::kappa::{Weights, confusion, kappa};
-
-/// File of a build's folder with a [`Review`] a line.
-pub const FILE: &str = "reviews.jsonl";
-
-/// What a rater said of a row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Review {
-    pub row: String,
-    pub rater: String,
-    pub label: String,
-    /// New texts by path of field.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub edits: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub comment: String,
-    /// Decides where raters disagree.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub settles: bool,
-}
 
 /// Parameters of the maker `review`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -191,6 +170,8 @@ pub fn agreement(form: &Form, rows: &[Row], reviews: &[Review]) -> Agreement {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn row(id: &str) -> Row {

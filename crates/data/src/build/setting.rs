@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::error::RowError;
 use super::pool::Pool;
-use super::review::Review;
+use super::rating::Review;
 use super::spec::Spec;
 use crate::case::draw::Draws;
 

@@ -21,7 +21,7 @@ use crate::chat::{ChatError, Message};
 use crate::progress;
 use palimpsest_data::build::kind::{Made, Maker};
 use palimpsest_data::build::pool::Pool;
-use palimpsest_data::build::review::Review;
+use palimpsest_data::build::rating::Review;
 use palimpsest_data::build::setting::Embed;
 use palimpsest_data::build::spec::CheckCall;
 use palimpsest_data::build::{Ask, BuildError, Role, Row, RowError, Setting, Spec, Stage, table};

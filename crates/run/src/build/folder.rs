@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::stage_file::{Line, StageLog, made, read, taken};
-use palimpsest_data::build::review::{self, Review};
+use palimpsest_data::build::rating::{self, Review};
 use palimpsest_data::build::{Role, Row, Spec, Stage};
 use palimpsest_data::ground::difference::{Difference, differences};
 use palimpsest_data::ground::folder::{self, Lock};
@@ -180,7 +180,7 @@ impl BuildFolder {
     }
 
     pub fn reviews(&self) -> anyhow::Result<Vec<Review>> {
-        Ok(read_rows(&self.dir, review::FILE)?)
+        Ok(read_rows(&self.dir, rating::FILE)?)
     }
 
     pub fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {

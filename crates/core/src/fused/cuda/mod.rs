@@ -4,7 +4,7 @@ use candle_core::cuda_backend::CudaDType;
 use candle_core::cuda_backend::cudarc::driver::DeviceRepr;
 use candle_core::{CudaDevice, DType, Result, Shape, Tensor, WithDType};
 
-use super::Gate;
+use super::gate::Gate;
 use super::launch::Argument::{self, Float, Int, Long, Unsigned};
 use super::launch::{self, Grid, Module, Pointer, suffix, typed};
 use super::online_softmax::OnlineSoftmax;

@@ -6,10 +6,9 @@ use serde_json::Value;
 
 use super::row::PROBES;
 use super::terms::{NEW, OLD};
-use crate::case::check::words::{content_words, is_of_time, listed_words, part_said};
+use crate::case::check::words::{change_words, content_words, is_of_time, listed_words, part_said};
 use crate::case::finding::{Check, Finding};
 use crate::case::{Case, Segment};
-use crate::ground::words::words;
 
 static PREMISE_TELLS_NEW: Check = Check::warning(
     "premise-tells-new",
@@ -23,16 +22,6 @@ static FACT_NOT_TOLD: Check =
     Check::warning("fact-not-told", "facts of which no user turn of their session has 60% of the words");
 static FACT_TOLD_AGAIN: Check =
     Check::warning("fact-told-again", "facts of which a user turn of another session has 60% of the words");
-
-/// Words of negation and change for `marked-update`, documented in `docs/data.md`.
-pub const CHANGE_WORDS: &str =
-    "anymore changed instead longer never no not nothing now quit replaced stopped switched t used";
-
-/// Words of [`CHANGE_WORDS`] in a text.
-pub fn change_words(text: &str) -> Vec<String> {
-    let change: Vec<&str> = CHANGE_WORDS.split_ascii_whitespace().collect();
-    words(text).into_iter().filter(|word| change.contains(&word.as_str())).collect()
-}
 
 /// Minimum share of a fact's content words in a turn that states it.
 pub const TOLD: f64 = 0.6;

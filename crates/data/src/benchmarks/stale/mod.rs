@@ -13,7 +13,7 @@ pub mod sample;
 mod terms;
 mod write;
 
-pub use findings::{CHANGE_WORDS, FEWEST, TOLD, change_words};
+pub use findings::{FEWEST, TOLD};
 pub use row::read_stale;
 use terms::{NEW, OLD, SESSION, SPLIT, TITLE, TYPES};
 pub use write::{Pair, WriteError, write_stale};

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use self::noise::tokens;
 use self::trace::{lines, says};
 use super::error::RowError;
+use super::kind::{Check, Kind, Maker};
 use super::row::Row;
 use super::setting::Setting;
-use super::table::{Check, Kind, Maker};
 use crate::benchmarks::memrewardbench::difference::alone;
 
 pub use write::{SHORTCUTS_FILE, shortcuts};

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::trace::{Block, Pair, Strand, Trace, answer, asked, lines, made, refused, rejected, says, shown};
 use crate::build::error::RowError;
+use crate::build::kind::Made;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
-use crate::build::table::Made;
 
 /// Lengths of a foreign segment and its model differ by at most this share.
 const NEAR: f64 = 0.05;

@@ -10,9 +10,9 @@ use super::noise::tokens;
 use super::trace::lines;
 use crate::benchmarks::memrewardbench::{Length, Setting as Subtask};
 use crate::build::error::{BuildError, RowError};
+use crate::build::kind::Published;
 use crate::build::row::Row;
 use crate::build::setting::Setting;
-use crate::build::table::Published;
 use crate::ground::csv::CsvTable;
 
 const FILE: &str = "memrewardbench.jsonl";

@@ -34,6 +34,16 @@ pub fn is_of_time(stem: &str) -> bool {
     TIMES.contains(stem)
 }
 
+/// Words of negation and change for `marked-update`, documented in `docs/data.md`.
+pub const CHANGE_WORDS: &str =
+    "anymore changed instead longer never no not nothing now quit replaced stopped switched t used";
+
+/// Words of [`CHANGE_WORDS`] in a text.
+pub fn change_words(text: &str) -> Vec<String> {
+    let change: Vec<&str> = CHANGE_WORDS.split_ascii_whitespace().collect();
+    words(text).into_iter().filter(|word| change.contains(&word.as_str())).collect()
+}
+
 pub fn content_words(text: &str) -> BTreeSet<String> {
     let said = words(text).into_iter().filter(|word| !STOPS.contains(word.as_str()));
     said.map(|word| stem(&word)).collect()

@@ -1,0 +1,25 @@
+//! What raters said of rows, as a build's folder keeps it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// File of a build's folder with a [`Review`] a line.
+pub const FILE: &str = "reviews.jsonl";
+
+/// What a rater said of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Review {
+    pub row: String,
+    pub rater: String,
+    pub label: String,
+    /// New texts by path of field.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub edits: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub comment: String,
+    /// Decides where raters disagree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settles: bool,
+}
