@@ -85,7 +85,7 @@ fn parts(
         let walk = match q.device() {
             device if transfer::cpu_kernels(device) => walk_on_cpu,
             #[cfg(feature = "cuda")]
-            device if fused::delta::serves(device, key_dim) => blocks::walk_on_card,
+            device if fused::cuda::delta::serves(device, key_dim) => blocks::walk_on_card,
             _ => blocks::walk,
         };
         parts.push(walk(&q, first_row + start, history, bounds, value_heads, by_row)?);

@@ -6,9 +6,7 @@
 use candle_core::{DType, Result, Tensor};
 
 #[cfg(feature = "cuda")]
-mod cuda;
-#[cfg(feature = "cuda")]
-pub(crate) use cuda::delta;
+pub(crate) mod cuda;
 mod gate;
 #[cfg(feature = "cuda")]
 pub(crate) mod launch;
@@ -29,10 +27,6 @@ pub(crate) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     let wide = x.to_dtype(factor.dtype())?;
     candle_nn::ops::rms_norm(&wide, factor, eps)?.to_dtype(x.dtype())
 }
-
-/// The widest heads that [`norm_rope`] serves.
-#[cfg(feature = "cuda")]
-pub(crate) const WIDEST: usize = 1024;
 
 /// On CUDA: normalises each head of queries (l, heads, width) and keys (l, kv_heads, width) by its factors, (width), and eps, as
 /// [`rms_norm`], and rotates its first elements by the angles of its token, cosines and sines (l, dims / 2) in the dtype of `x`. One launch.

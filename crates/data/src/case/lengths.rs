@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Case, Segment, Turn};
+use super::{Case, Evidence, Segment, Turn};
 use crate::ground::numbers::quantile;
 use crate::ground::order::sorted_unique;
 
@@ -62,8 +62,6 @@ pub struct PrintedLengths {
 }
 
 const ALL: &str = "all";
-/// Roles of the two sessions of a [`Placement`].
-const PLACED: [&str; 2] = ["old", "new"];
 
 struct Measured {
     split: String,
@@ -182,14 +180,16 @@ pub fn distances(case: &Case, set: &str) -> Vec<usize> {
     sets.values().flat_map(of).collect()
 }
 
-/// Of one case; `None` unless its evidence is an old session and a new one after it.
+/// Of one case; `None` unless its evidence is two sessions of different roles, of which the earlier is the old one.
 fn placement<E>(case: &Case, count: impl Fn(&str) -> Result<usize, E>) -> Result<Option<Placement>, E> {
     let segments = &case.history.segments;
-    let place = |role: &str| {
-        let session = case.evidence.iter().find(|evidence| evidence.role == role)?.place.segment;
-        segments.iter().position(|segment| segment.index == session)
-    };
-    let [Some(old), Some(new)] = PLACED.map(place) else { return Ok(None) };
+    let [one, other] = case.evidence.as_slice() else { return Ok(None) };
+    let place = |of: &Evidence| segments.iter().position(|segment| segment.index == of.place.segment);
+    let (Some(one_at), Some(other_at)) = (place(one), place(other)) else { return Ok(None) };
+    if one.role == other.role {
+        return Ok(None);
+    }
+    let (old, new) = (one_at.min(other_at), one_at.max(other_at));
     let (Some(between), Some(after)) = (segments.get(old + 1..new), segments.get(new + 1..)) else {
         return Ok(None);
     };

@@ -5,7 +5,7 @@ use candle_core::{D, Result, Tensor};
 use super::gather::pieces;
 use super::history::{History, PANEL};
 #[cfg(feature = "cuda")]
-use crate::fused::delta::{Rows, Written};
+use crate::fused::cuda::delta::{Rows, Written};
 
 /// Processes the normalised queries `q` (key_heads, r, key_dim) from the last row back to the first key; see [`super::segment_sums`] and
 /// [`super::segment_sums_by_row`] (`by_row`). No device-to-host transfer.

@@ -9,6 +9,9 @@ use super::launch::Argument::{self, Float, Int, Long, Unsigned};
 use super::launch::{self, Grid, Module, Pointer, suffix, typed};
 use super::online_softmax::OnlineSoftmax;
 
+/// The widest heads that [`norm_rope`](super::norm_rope) serves.
+pub(crate) const WIDEST: usize = 1024;
+
 pub(super) mod cublas;
 pub(crate) mod delta;
 
@@ -216,7 +219,7 @@ pub(super) fn norm_rope(
         && [k, cos, sin].iter().all(|x| x.dtype() == dtype)
         && (factors == DType::F32 || factors == dtype)
         && rows >= l
-        && (1..=super::WIDEST).contains(&width)
+        && (1..=WIDEST).contains(&width)
         && (2..=width).contains(&(2 * half));
     if !sound {
         candle_core::bail!(

@@ -112,7 +112,7 @@ impl DeltaNet {
         let (l, taps) = (x.dim(0)?, self.spec.conv);
         #[cfg(feature = "cuda")]
         if x.device().is_cuda() {
-            let mixed = fused::delta::convolution(x, before, &self.conv)?;
+            let mixed = fused::cuda::delta::convolution(x, before, &self.conv)?;
             let next = match l < taps - 1 {
                 true => Tensor::cat(&[&before.narrow(0, l, taps - 1 - l)?, x], 0)?,
                 false => x.narrow(0, l + 1 - taps, taps - 1)?.force_contiguous()?,

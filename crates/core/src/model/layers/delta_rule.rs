@@ -50,7 +50,7 @@ pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -
     match phase {
         _ if transfer::cpu_kernels(state.device()) => on_slices(inputs, state),
         #[cfg(feature = "cuda")]
-        _ if fused::delta::serves(state.device(), inputs.k.dim(2)?) => on_card(inputs, state, phase),
+        _ if fused::cuda::delta::serves(state.device(), inputs.k.dim(2)?) => on_card(inputs, state, phase),
         Phase::Prefill => chunked(inputs, state),
         Phase::Decode => recurrent(inputs, state),
     }
@@ -66,7 +66,7 @@ pub(in crate::model) fn on_slices(inputs: &Inputs, state: &Tensor) -> Result<(Te
 /// By our kernels: two launches per [`TOGETHER`] tokens of a prompt, one per generated token.
 #[cfg(feature = "cuda")]
 fn on_card(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
-    use fused::delta::{Written, rule, step};
+    use fused::cuda::delta::{Written, rule, step};
     type Advance = fn(&Tensor, &Tensor, &Written<'_>, &Tensor) -> Result<(Tensor, Tensor)>;
     let l = inputs.q.dim(0)?;
     let (together, advance): (usize, Advance) = match phase {

@@ -53,7 +53,7 @@ impl Rope {
     pub fn apply_normed(&self, q: &Tensor, k: &Tensor, norms: &(RmsNorm, RmsNorm)) -> Result<[Tensor; 2]> {
         let (of_q, of_k) = norms;
         #[cfg(feature = "cuda")]
-        if q.device().is_cuda() && q.dim(2)? <= fused::WIDEST {
+        if q.device().is_cuda() && q.dim(2)? <= fused::cuda::WIDEST {
             let norms = [(&of_q.factor, of_q.eps), (&of_k.factor, of_k.eps)];
             return fused::norm_rope([q, k], norms, [&self.cos, &self.sin]);
         }
