@@ -166,12 +166,8 @@ fn tell_estimate(all: &[Estimate]) -> anyhow::Result<()> {
     for Estimate { stage, rows, is_counted, most_asks, most_tokens, asks } in all {
         let about = if *is_counted { "" } else { "about " };
         let seen = asks.map(|asks| format!(", {} as in the folder", number(asks))).unwrap_or_default();
-        say(format_args!(
-            "{stage}: {about}{} rows, {} asks at most{seen}, {} tokens at most",
-            number(*rows),
-            number(*most_asks),
-            number(*most_tokens)
-        ))?;
+        let [rows, asks, tokens] = [rows, most_asks, most_tokens].map(|most| number(*most));
+        say(format_args!("{stage}: {about}{rows} rows, {asks} asks at most{seen}, {tokens} tokens at most"))?;
     }
     let sum = |of: fn(&Estimate) -> f64| number(all.iter().map(of).sum());
     say(format_args!("in all: {} asks, {} tokens at most", sum(|of| of.most_asks), sum(|of| of.most_tokens)))

@@ -60,12 +60,8 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
     let data = folder.dir.join(DATA);
     let dataset = Dataset::open(dataset_in(&data)?, SampleSpec::default(), |_| {})?;
     let report = dataset.check(|_| {}, &mut |problem| note(format_args!("{problem}")))?;
-    ensure!(
-        report.is_sound(),
-        "{} has {}; nothing was written",
-        data.display(),
-        counted(report.problem_count, "problem")
-    );
+    let (place, problems) = (data.display(), counted(report.problem_count, "problem"));
+    ensure!(report.is_sound(), "{place} has {problems}; nothing was written");
     let (dirs, format) = (args.run.clone(), Format::Md);
     let table = TableArgs { dirs, format, ..TableArgs::default() };
     let results = if args.run.is_empty() { None } else { Some(text(&table)?) };
@@ -78,12 +74,9 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
     for (licence, sources) in &licences {
         say(format_args!("licence {licence}: {}", counted(sources.len(), "source")))?;
     }
-    let findings = counted(report.findings.len(), "finding");
-    say(format_args!(
-        "wrote {}: {}, {findings}; read {CARD} first",
-        args.out.display(),
-        counted(rows.len(), "row")
-    ))
+    let [rows, findings] =
+        [(rows.len(), "row"), (report.findings.len(), "finding")].map(|(n, of)| counted(n, of));
+    say(format_args!("wrote {}: {rows}, {findings}; read {CARD} first", args.out.display()))
 }
 
 /// Sources by licence.

@@ -165,11 +165,8 @@ fn read(path: &Path, settles: bool, form: &Form, rows: &[Row]) -> anyhow::Result
     let text = text_file::read(path)?;
     let File { format, ratings, .. } = serde_json::from_str(&text)
         .map_err(|error| anyhow!("it does not parse: {error}; save it from the sheet again"))?;
-    ensure!(
-        format == ratings::FORMAT,
-        "its format is {format:?}, and this version reads {:?}",
-        ratings::FORMAT
-    );
+    let known = ratings::FORMAT;
+    ensure!(format == known, "its format is {format:?}, and this version reads {known:?}");
     let rater = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let (labels, mut faults, mut reviews) = (form.labels(), Vec::new(), Vec::new());
     let mut left: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
@@ -205,8 +202,6 @@ fn tell(found: &Agreement) -> anyhow::Result<()> {
     say(format_args!("labels: {}", labels.join(", ")))?;
     say(format_args!("edited: {edited} of {reviewed}, {:.1}%", share(*edited, *reviewed)))?;
     let kappa = kappa.map_or("not defined".to_owned(), |kappa| format!("{kappa:.3}"));
-    say(format_args!(
-        "two raters: {twice}, the same label {same} ({:.1}%), kappa {kappa}",
-        share(*same, *twice)
-    ))
+    let share = share(*same, *twice);
+    say(format_args!("two raters: {twice}, the same label {same} ({share:.1}%), kappa {kappa}"))
 }

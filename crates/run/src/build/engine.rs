@@ -211,17 +211,14 @@ impl Build<'_> {
         let fault = |error| fault(stage, error);
         let (Ok(Row { id, .. }) | Err((id, _))) = &item;
         let mut outcome = Outcome { id: id.clone(), parents, ..Outcome::default() };
-        let mut reject = |id, reason, fields| outcome.rejected.push(Rejected { id, reason, fields });
+        let mut reject = |id, reason, fields| {
+            outcome.rejected.push(Rejected { id, reason, fields });
+            Vec::new()
+        };
         let rows = match (item, maker) {
-            (Err((id, reason)), _) => {
-                reject(id, reason, Map::new());
-                Vec::new()
-            }
+            (Err((id, reason)), _) => reject(id, reason, Map::new()),
             (Ok(row), Some(Maker::Each(make))) => match make(setting, &row) {
-                Err(RowError::Rejected(reason)) => {
-                    reject(row.id, reason, row.fields);
-                    Vec::new()
-                }
+                Err(RowError::Rejected(reason)) => reject(row.id, reason, row.fields),
                 made => made.map_err(fault)?,
             },
             (Ok(row), _) => vec![row],

@@ -228,25 +228,20 @@ fn read_header(dir: &Path) -> anyhow::Result<Header> {
     let text = folder::read(dir, HEADER).map_err(BuildError::io("read", &path))?.with_context(|| {
         format!("{} is no build folder: it holds no {HEADER}; give the folder of a build", dir.display())
     })?;
-    let value: Value = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
-    ensure!(
-        value["format"] == FORMAT,
-        "{}: its format is {}, and this version reads \"{FORMAT}\"",
-        path.display(),
-        value["format"]
-    );
-    serde_json::from_value(value).with_context(|| path.display().to_string())
+    let name = path.display().to_string();
+    let value: Value = serde_json::from_slice(&text).with_context(|| name.clone())?;
+    let format = &value["format"];
+    ensure!(*format == FORMAT, "{name}: its format is {format}, and this version reads \"{FORMAT}\"");
+    serde_json::from_value(value).context(name)
 }
 
 fn refuse_differences(dir: &Path, stored: &Value, asked: &Value) -> anyhow::Result<()> {
-    let short = |text: &mut String| {
-        if let Some((end, _)) = text.char_indices().nth(SHOWN) {
-            text.replace_range(end.., "...");
-        }
-    };
     let list = differences(stored, asked).into_iter().map(|mut difference| {
-        short(&mut difference.stored);
-        short(&mut difference.asked);
+        for text in [&mut difference.stored, &mut difference.asked] {
+            if let Some((end, _)) = text.char_indices().nth(SHOWN) {
+                text.replace_range(end.., "...");
+            }
+        }
         difference.to_string()
     });
     let list = list.collect::<Vec<_>>().join("; ");

@@ -87,8 +87,8 @@ pub fn form(stage: &Stage, known: &Known, part: Part) -> Result<Vec<Row>, BuildE
         rows = grouped(stage, &rows)?;
     }
     if let Some(field) = &stage.each {
-        let spread: Result<Vec<_>, _> = rows.iter().map(|row| spread(stage, row, field)).collect();
-        rows = spread?.concat();
+        let spread = rows.iter().map(|row| spread(stage, row, field));
+        rows = spread.collect::<Result<Vec<_>, _>>()?.concat();
     }
     if stage.times > 1 {
         let copy = |row, n: usize| part_of(row, n, [("copy".to_owned(), n.into())]);

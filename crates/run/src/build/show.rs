@@ -32,24 +32,23 @@ struct Stored {
     made: HashMap<String, usize>,
 }
 
-fn stored(lines: Vec<Line>) -> Stored {
-    let (mut stored, mut attempts) = (Stored::default(), Vec::new());
-    for line in lines {
-        match line {
-            Line::Attempt(attempt) => attempts.push(*attempt),
-            Line::Row(outcome) => {
-                let position = stored.rows.len();
-                stored.made.extend(outcome.made.iter().map(|row| (row.id.clone(), position)));
-                stored.rows.push(Passed { attempts: std::mem::take(&mut attempts), outcome: *outcome });
-            }
-            Line::End { .. } => {}
-        }
-    }
-    stored
-}
-
 fn all_stored(folder: &BuildFolder) -> anyhow::Result<Vec<Stored>> {
-    (0..folder.spec().stages.len()).map(|nth| Ok(stored(folder.lines(nth)?))).collect()
+    let stored = |nth| {
+        let (mut stored, mut attempts) = (Stored::default(), Vec::new());
+        for line in folder.lines(nth)? {
+            match line {
+                Line::Attempt(attempt) => attempts.push(*attempt),
+                Line::Row(outcome) => {
+                    let position = stored.rows.len();
+                    stored.made.extend(outcome.made.iter().map(|row| (row.id.clone(), position)));
+                    stored.rows.push(Passed { attempts: std::mem::take(&mut attempts), outcome: *outcome });
+                }
+                Line::End { .. } => {}
+            }
+        }
+        Ok(stored)
+    };
+    (0..folder.spec().stages.len()).map(stored).collect()
 }
 
 /// The rows by stage that the row at a position of stage `nth` comes from, itself included.
