@@ -86,22 +86,15 @@ pub type Read = Result<Value, (&'static str, String)>;
 
 pub fn read(ask: &Ask, said: &Said) -> Read {
     let text = said.text.trim();
-    match said.ending {
-        Ending::Refused => return Err(("refused", format!("the model refused: {text}"))),
-        Ending::Scored => return serde_json::from_str(text).map_err(|error| ("schema", error.to_string())),
-        Ending::Turn | Ending::Cut => {}
-    }
-    let cut = format!("the reply does not end within {} tokens", ask.max_tokens);
-    let is_cut = said.ending == Ending::Cut;
-    if text.is_empty() && !is_cut {
-        return Err(("empty", "the reply is empty".to_owned()));
-    }
-    match schema(ask) {
-        None if is_cut => Err(("cut", cut)),
-        None => Ok(text.into()),
-        Some(schema) => {
-            find(text, &schema).map_err(|fault| if is_cut { ("cut", cut) } else { ("schema", fault) })
-        }
+    match (said.ending, schema(ask)) {
+        (Ending::Refused, _) => Err(("refused", format!("the model refused: {text}"))),
+        (Ending::Scored, _) => serde_json::from_str(text).map_err(|error| ("schema", error.to_string())),
+        (Ending::Turn, _) if text.is_empty() => Err(("empty", "the reply is empty".to_owned())),
+        (Ending::Turn, None) => Ok(text.into()),
+        (Ending::Turn, Some(schema)) => find(text, &schema).map_err(|fault| ("schema", fault)),
+        (Ending::Cut, schema) => schema
+            .and_then(|schema| find(text, &schema).ok())
+            .ok_or_else(|| ("cut", format!("the reply does not end within {} tokens", ask.max_tokens))),
     }
 }
 

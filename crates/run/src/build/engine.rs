@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::asking::put;
-use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, roles_of};
+use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, asks_of};
 use super::life::{Life, fault, settings};
 use super::models::{LazyTokens, Models, Worker, embedder};
 use super::rows::{Known, Part, form};
@@ -134,7 +134,7 @@ impl Build<'_> {
     ) -> anyhow::Result<bool> {
         let formed = form(stage, &self.known, if nth == 0 { self.part } else { Part::default() })?;
         let (taken, before) = (formed.len(), outcomes(&log.rows).count());
-        let asks = !roles_of(stage).is_empty();
+        let asks = asks_of(stage).next().is_some();
         if asks && workers.is_none() && before < taken {
             let roles = folder.roles_left(self.options.until)?;
             folder.record(self.options.models.identities(&roles)?)?;

@@ -197,7 +197,7 @@ impl BuildFolder {
         let mut roles = BTreeSet::new();
         for (nth, stage) in self.spec().stages.iter().enumerate() {
             if taken(&self.lines(nth)?).is_none() {
-                roles.extend(roles_of(stage));
+                roles.extend(asks_of(stage).map(|ask| ask.of));
             }
             if until == Some(&stage.name) {
                 break;
@@ -210,10 +210,6 @@ impl BuildFolder {
 /// The questions of a stage.
 pub fn asks_of(stage: &Stage) -> impl Iterator<Item = &Ask> {
     stage.judges.iter().map(|judge| &judge.ask).chain(&stage.ask)
-}
-
-pub fn roles_of(stage: &Stage) -> BTreeSet<Role> {
-    asks_of(stage).map(|ask| ask.of).collect()
 }
 
 /// Position of a stage by name.

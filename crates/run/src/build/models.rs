@@ -141,8 +141,8 @@ impl Models {
         if names.get(&Role::Generator) == names.get(&Role::Checker) {
             names.remove(&Role::Checker);
         }
-        let all_at_endpoints = names.values().all(|name| is_address(name));
-        let count = if all_at_endpoints { self.jobs.unwrap_or(JOBS).max(1) } else { 1 };
+        let count =
+            if names.values().all(|name| is_address(name)) { self.jobs.unwrap_or(JOBS).max(1) } else { 1 };
         let mut workers: Vec<Worker> = (0..count).map(|_| Worker::default()).collect();
         for (role, name) in names {
             for (worker, model) in workers.iter_mut().zip(self.open_one(name, count)?) {

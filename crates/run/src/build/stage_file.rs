@@ -60,7 +60,7 @@ pub struct Asked {
     pub seed: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reply: String,
-    #[serde(default, skip_serializing_if = "Ending::is_turn")]
+    #[serde(default, skip_serializing_if = "is_turn")]
     pub ending: Ending,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parsed: Option<Value>,
@@ -80,10 +80,8 @@ pub enum Ending {
     Scored,
 }
 
-impl Ending {
-    fn is_turn(&self) -> bool {
-        *self == Ending::Turn
-    }
+fn is_turn(ending: &Ending) -> bool {
+    *ending == Ending::Turn
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
