@@ -70,12 +70,6 @@ enum Kind {
     Memrewardbench,
 }
 
-impl Kind {
-    fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-}
-
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         Action::Dose(args) => dose::run(&args),
@@ -84,7 +78,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Action::Knowme(args) => pipeline::run("knowme", &args),
         Action::Memrewardbench(args) => pipeline::run("memrewardbench", &args),
         Action::Init { kind: Kind::Dose, preset } => dose::init(preset.as_deref()),
-        Action::Init { kind, preset } => write_out(preset::text(&kind.name(), preset.as_deref())?.as_bytes()),
+        Action::Init { kind, preset } => {
+            let kind = kind.to_possible_value();
+            let kind = kind.as_ref().map_or("", |value| value.get_name());
+            write_out(preset::text(kind, preset.as_deref())?.as_bytes())
+        }
         Action::Show(args) => show::run(&args),
         Action::Review(args) => review::run(&args),
         Action::Publish(args) => publish::run(&args),

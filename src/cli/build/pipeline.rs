@@ -1,33 +1,24 @@
 //! `palimpsest build stale` and its like: the stages of a spec.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::Context;
 use palimpsest_core::digest::sha256;
 use serde_json::{Map, Value};
 
 use super::preset;
 use crate::build::pool::Pool;
-use crate::build::{Role, Spec};
+use crate::build::{BuildError, Spec};
 use crate::builds::engine::{self, Ended, Options};
 use crate::builds::estimate::{Estimate, estimate};
 use crate::builds::folder::{BuildFolder, HEADER, Identity, position};
-use crate::builds::models::{LazyTokens, ModelOptions, Models};
+use crate::builds::models::{LazyTokens, Models};
 use crate::builds::rows::{self, Part};
 use crate::builds::yields::Yield;
-use crate::chat::endpoint::{KeyArgs, Patience, is_address};
 use crate::cli::interrupt::{end_resumable, flag};
 use crate::cli::{WrongUsage, positive, say, wrong};
 use crate::ground::{folder, text_file};
-use crate::models::{DeviceArgs, DtypeArgs};
 use crate::progress::grouped;
 use crate::runs::plan::Shard;
-use crate::runs::setup::Thinking;
-
-/// Default parallel endpoint calls, as of judging.
-const JOBS: usize = 4;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -47,24 +38,8 @@ pub(super) struct Pipeline {
     /// The folder of the build: a new one, or one to resume.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// The generator, which writes: `local:NAME` or NAME (whatever --model of `run` takes), or `http://host[:port]/v1#model`.
-    #[arg(long, value_name = "MODEL", help_heading = "Model")]
-    model: Option<String>,
-    /// The checker, which judges what the generator wrote; best of another family of models.
-    #[arg(long, value_name = "MODEL", help_heading = "Model")]
-    checker: Option<String>,
-    /// Let one model write and check: --checker may be left out, or be the same model.
-    #[arg(long, help_heading = "Model")]
-    one_model: bool,
     #[command(flatten)]
-    on: DeviceArgs,
-    #[command(flatten)]
-    in_dtype: DtypeArgs,
-    /// Local models: most tokens of prompt and reply.
-    #[arg(long, default_value_t = 16_384, value_name = "TOKENS", value_parser = positive, help_heading = "Model")]
-    context: usize,
-    #[command(flatten)]
-    thinking: Thinking,
+    models: Models,
     /// Files of filler sessions, one JSON object per line: {"id", "licence", "topic", "turns": [{"role", "content"}]}, or files of
     /// benchmarks. May be repeated.
     #[arg(long, value_name = "FILE", help_heading = "Data")]
@@ -106,17 +81,6 @@ pub(super) struct Pipeline {
     /// Print how much each stage will ask, and build nothing.
     #[arg(long, help_heading = "Stages")]
     estimate: bool,
-    /// Endpoints: rows at once [default: 4]. What is built is the same.
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Endpoint")]
-    jobs: Option<usize>,
-    /// Endpoint: most seconds to wait for one reply.
-    #[arg(long, default_value_t = 600, value_name = "SECONDS", help_heading = "Endpoint")]
-    timeout: u64,
-    /// Endpoint: attempts after a failed first one.
-    #[arg(long, default_value_t = 5, help_heading = "Endpoint")]
-    retries: usize,
-    #[command(flatten)]
-    keys: KeyArgs,
 }
 
 fn places(text: &str) -> Result<Map<String, Value>, String> {
@@ -133,22 +97,16 @@ fn places(text: &str) -> Result<Map<String, Value>, String> {
 
 impl Pipeline {
     /// The spec with the flags that change it, and the folder that its paths are relative to.
-    fn spec(&self, kind: &str) -> anyhow::Result<(Spec, PathBuf)> {
+    fn spec(&self, kind: &str) -> anyhow::Result<(Spec, &Path)> {
         let path = Path::new(&self.spec);
-        let (text, base) = match path.is_file() {
-            true => {
-                let text =
-                    text_file::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-                (text, path.parent().unwrap_or(Path::new("")).to_owned())
-            }
-            false => (preset::text(kind, Some(&self.spec))?.to_owned(), PathBuf::new()),
+        let text = match path.is_file() {
+            true => text_file::read(path).map_err(BuildError::io("read", path))?,
+            false => preset::text(kind, Some(&self.spec))?.to_owned(),
         };
         let mut spec = Spec::parse(&self.spec, &text)?;
         if spec.kind != kind {
-            return wrong(format!(
-                "{} is a spec of {}; give it to `palimpsest build {}`",
-                self.spec, spec.kind, spec.kind
-            ));
+            let (name, of) = (&self.spec, &spec.kind);
+            return wrong(format!("{name} is a spec of {of}; give it to `palimpsest build {of}`"));
         }
         spec.seed = self.seed.unwrap_or(spec.seed);
         let set = [
@@ -164,72 +122,31 @@ impl Pipeline {
         for stage in self.from.iter().chain(&self.until) {
             position(&spec, stage).map_err(|error| WrongUsage(error.to_string()))?;
         }
-        Ok((spec, base))
-    }
-
-    fn models(&self) -> anyhow::Result<Models> {
-        let names = || self.model.iter().chain(&self.checker).map(String::as_str);
-        self.thinking.check(names().any(is_address)).map_err(|error| WrongUsage(error.to_string()))?;
-        let timeout = Duration::from_secs(self.timeout.max(1));
-        Ok(Models {
-            generator: self.model.clone(),
-            checker: self.checker.clone(),
-            one_model: self.one_model,
-            options: ModelOptions {
-                on: self.on.clone(),
-                in_dtype: self.in_dtype.clone(),
-                context: self.context,
-                thinking: self.thinking.local(),
-                endpoint_thinking: self.thinking.endpoint(),
-                patience: Patience { timeout, retries: self.retries, ..Patience::default() },
-                keys: self.keys.of(names())?,
-                jobs: self.jobs.unwrap_or(JOBS),
-            },
-        })
-    }
-
-    /// Refuses what is missing before anything is begun.
-    fn check_models(&self, roles: &BTreeSet<Role>) -> anyhow::Result<()> {
-        if roles.contains(&Role::Generator) && self.model.is_none() {
-            return wrong(
-                "--model is missing: the spec's stages ask a generator; give local:NAME or http://host[:port]/v1#model",
-            );
-        }
-        let checks = roles.contains(&Role::Checker);
-        if checks && self.checker.is_none() && (!self.one_model || self.model.is_none()) {
-            return wrong(
-                "--checker is missing: the spec's stages ask a checker; give local:NAME or http://host[:port]/v1#model, or --model and \
-                 --one-model",
-            );
-        }
-        Ok(())
+        Ok((spec, path.parent().unwrap_or(Path::new(""))))
     }
 }
 
 pub(super) fn run(kind: &str, args: &Pipeline) -> anyhow::Result<()> {
     let (spec, base) = args.spec(kind)?;
-    let models = args.models()?;
+    args.models.check()?;
     let shard = args.shard.map(|shard| (shard.index, shard.count));
-    let (known, sources) = rows::read(&spec, &base)?;
+    let (known, sources) = rows::read(&spec, base)?;
     if args.estimate {
         return tell_estimate(&estimate(&spec, &known, Part { limit: args.limit, shard }, &seen(&args.out)?));
     }
     let pool = Pool::read(&args.distractors)?;
-    let digest = |path: &PathBuf| {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(sha256(bytes))
-    };
+    let digest = |path: &PathBuf| Ok(sha256(std::fs::read(path).map_err(BuildError::io("read", path))?));
     let pools = args.distractors.iter().map(digest).collect::<anyhow::Result<_>>()?;
     let identity = Identity { sources, pools, limit: args.limit, shard, ..Identity::new(spec) };
     let mut folder = BuildFolder::open_or_create(&args.out, identity)?;
     if let Some(stage) = &args.from {
         folder.discard_from(stage)?;
     }
-    args.check_models(&folder.roles_left(args.until.as_deref())?)?;
+    let until = args.until.as_deref();
+    args.models.check_roles(&folder.roles_left(until)?)?;
     let stop = flag("stopping after the rows under way")?;
     let tokens = LazyTokens::new(&args.tokenizer);
-    let options =
-        Options { until: args.until.as_deref(), pool: &pool, tokens: &tokens, models: &models, stop: &stop };
+    let options = Options { until, pool: &pool, tokens: &tokens, models: &args.models, stop: &stop };
     let (ended, yields) = engine::run(&mut folder, known, &options)?;
     tell(&args.out, ended, &yields)
 }
@@ -249,12 +166,8 @@ fn tell_estimate(all: &[Estimate]) -> anyhow::Result<()> {
     for Estimate { stage, rows, is_counted, most_asks, most_tokens, asks } in all {
         let about = if *is_counted { "" } else { "about " };
         let seen = asks.map(|asks| format!(", {} as in the folder", number(asks))).unwrap_or_default();
-        say(format_args!(
-            "{stage}: {about}{} rows, {} asks at most{seen}, {} tokens at most",
-            number(*rows),
-            number(*most_asks),
-            number(*most_tokens)
-        ))?;
+        let [rows, asks, tokens] = [rows, most_asks, most_tokens].map(|most| number(*most));
+        say(format_args!("{stage}: {about}{rows} rows, {asks} asks at most{seen}, {tokens} tokens at most"))?;
     }
     let sum = |of: fn(&Estimate) -> f64| number(all.iter().map(of).sum());
     say(format_args!("in all: {} asks, {} tokens at most", sum(|of| of.most_asks), sum(|of| of.most_tokens)))

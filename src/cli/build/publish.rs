@@ -1,7 +1,6 @@
 //! `palimpsest build publish`: checks of a finished build, and the folder that is given to others.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -12,11 +11,11 @@ use serde_json::{Value, json};
 use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::Report;
-use crate::build::Spec;
+use crate::build::{BuildError, Spec};
 use crate::builds::folder::{BuildFolder, DATA, HEADER, PROVENANCE, YIELD};
 use crate::case::finding::by_check;
 use crate::cli::{note, say};
-use crate::ground::folder::is_file;
+use crate::ground::folder::{entries, is_file};
 use crate::ground::jsonl::read_rows;
 use crate::ground::sheet::Format;
 use crate::ground::words::counted;
@@ -61,59 +60,38 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
     let data = folder.dir.join(DATA);
     let dataset = Dataset::open(dataset_in(&data)?, SampleSpec::default(), |_| {})?;
     let report = dataset.check(|_| {}, &mut |problem| note(format_args!("{problem}")))?;
-    ensure!(
-        report.is_sound(),
-        "{} has {}; nothing was written",
-        data.display(),
-        counted(report.problem_count, "problem")
-    );
-    let results = match args.run.is_empty() {
-        true => None,
-        false => Some(text(&TableArgs {
-            dirs: args.run.clone(),
-            format: Format::Md,
-            judge: None,
-            rubric: None,
-            condition: Vec::new(),
-            repeats: false,
-            intervals: Default::default(),
-            compare: false,
-            common: false,
-        })?),
-    };
-    let card = Card { folder: &folder, rows: &rows, licences: &licences, report: &report, results }.text()?;
-    copy(&data, &args.out)?;
+    let (place, problems) = (data.display(), counted(report.problem_count, "problem"));
+    ensure!(report.is_sound(), "{place} has {problems}; nothing was written");
+    let (dirs, format) = (args.run.clone(), Format::Md);
+    let table = TableArgs { dirs, format, ..TableArgs::default() };
+    let results = if args.run.is_empty() { None } else { Some(text(&table)?) };
+    let card = card(&folder, &rows, &licences, &report, results)?;
+    copy_all(&data, &args.out)?;
     for name in [PROVENANCE, YIELD, HEADER] {
-        let (from, to) = (folder.dir.join(name), args.out.join(name));
-        std::fs::copy(&from, &to)
-            .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+        copy(&folder.dir.join(name), &args.out.join(name))?;
     }
     write_atomically(&args.out.join(CARD), card.as_bytes())?;
     for (licence, sources) in &licences {
         say(format_args!("licence {licence}: {}", counted(sources.len(), "source")))?;
     }
-    let findings = counted(report.findings.len(), "finding");
-    say(format_args!(
-        "wrote {}: {}, {findings}; read {CARD} first",
-        args.out.display(),
-        counted(rows.len(), "row")
-    ))
+    let [rows, findings] =
+        [(rows.len(), "row"), (report.findings.len(), "finding")].map(|(n, of)| counted(n, of));
+    say(format_args!("wrote {}: {rows}, {findings}; read {CARD} first", args.out.display()))
 }
 
 /// Sources by licence.
-type Licences = BTreeMap<String, BTreeMap<String, usize>>;
+type Licences = BTreeMap<String, BTreeSet<String>>;
 
 /// Of the published rows' parts and of the spec's files.
 fn licences(spec: &Spec, rows: &[Value]) -> Licences {
+    let stated = |value: &Value| value.as_str().unwrap_or(UNKNOWN).to_owned();
+    let parts = rows.iter().filter_map(|row| row["sources"].as_array()).flatten();
+    let parts = parts.map(|part| (stated(&part["licence"]), stated(&part["source"])));
+    let files = spec.sources.values();
+    let files = files.map(|source| (source.licence.clone(), source.file.display().to_string()));
     let mut found = Licences::new();
-    let mut add = |licence: &str, source: &str| {
-        *found.entry(licence.to_owned()).or_default().entry(source.to_owned()).or_default() += 1;
-    };
-    for source in spec.sources.values() {
-        add(&source.licence, &source.file.display().to_string());
-    }
-    for part in rows.iter().filter_map(|row| row["sources"].as_array()).flatten() {
-        add(part["licence"].as_str().unwrap_or(UNKNOWN), part["source"].as_str().unwrap_or(UNKNOWN));
+    for (licence, source) in files.chain(parts) {
+        found.entry(licence).or_default().insert(source);
     }
     found
 }
@@ -121,13 +99,11 @@ fn licences(spec: &Spec, rows: &[Value]) -> Licences {
 fn refuse_licences(spec: &Spec, found: &Licences) -> anyhow::Result<()> {
     let is_allowed =
         |licence: &String| licence != UNKNOWN && (spec.allow.contains(licence) || *licence == spec.licence);
-    let refused = found.iter().filter(|(licence, _)| !is_allowed(licence));
-    let list: Vec<String> = refused
-        .map(|(licence, sources)| {
-            let first = sources.keys().next().map(String::as_str).unwrap_or_default();
-            format!("{licence} ({}, the first is {first})", counted(sources.len(), "source"))
-        })
-        .collect();
+    let list = found.iter().filter(|(licence, _)| !is_allowed(licence)).map(|(licence, sources)| {
+        let first = sources.first().map(String::as_str).unwrap_or_default();
+        format!("{licence} ({}, the first is {first})", counted(sources.len(), "source"))
+    });
+    let list: Vec<String> = list.collect();
     ensure!(
         list.is_empty(),
         "the spec does not allow what these licences cover: {}; add a licence to `allow` if you may publish under it, or build without these \
@@ -139,114 +115,80 @@ fn refuse_licences(spec: &Spec, found: &Licences) -> anyhow::Result<()> {
 
 /// The one file of rows in a folder, or the folder where the data have several.
 fn dataset_in(data: &Path) -> anyhow::Result<PathBuf> {
-    let mut files = Vec::new();
-    let entries = std::fs::read_dir(data).with_context(|| format!("cannot read {}", data.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        let is_table = path.extension().is_some_and(|kind| kind == "csv");
-        files.extend((!is_table).then_some(path));
-    }
+    let paths = std::fs::read_dir(data)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>())
+        .map_err(BuildError::io("read", data))?;
+    let is_table = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "csv");
+    let files: Vec<PathBuf> = paths.into_iter().filter(|path| !is_table(path)).collect();
     Ok(match files.as_slice() {
         [one] if one.is_file() => one.clone(),
         _ => data.to_owned(),
     })
 }
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    for entry in std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
-        let entry = entry?;
-        let (path, to) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            copy(&path, &to)?;
-        } else {
-            std::fs::copy(&path, &to)
-                .with_context(|| format!("cannot copy {} to {}", path.display(), to.display()))?;
-        }
+fn copy_all(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to).map_err(BuildError::io("make", to))?;
+    for (name, kind) in entries(from, ".").map_err(BuildError::io("read", from))? {
+        let copy = if kind.is_dir() { copy_all } else { copy };
+        copy(&from.join(&name), &to.join(&name))?;
     }
     Ok(())
 }
 
-struct Card<'a> {
-    folder: &'a BuildFolder,
-    rows: &'a [Value],
-    licences: &'a Licences,
-    report: &'a Report,
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot copy {} to {}", from.display(), to.display());
+    std::fs::copy(from, to).map(drop).with_context(cannot)
+}
+
+/// The dataset card, with its front matter. The canary is a UUID's form of the build's digest.
+fn card(
+    folder: &BuildFolder,
+    rows: &[Value],
+    licences: &Licences,
+    report: &Report,
     results: Option<String>,
-}
-
-impl Card<'_> {
-    /// With the front matter of dataset cards.
-    fn text(&self) -> anyhow::Result<String> {
-        let Card { folder, rows, licences, report, results } = self;
-        let (header, spec) = (&folder.header, folder.spec());
-        let build = sha256(json!(header.identity).to_string().as_bytes());
-        let mut text = format!(
-            "---\nlicense: {}\ntags: [palimpsest, {}]\n---\n\n# {} rows of {}, made by palimpsest {}\n\n",
-            spec.licence,
-            spec.kind,
-            rows.len(),
-            spec.kind,
-            header.identity.version
-        );
-        writeln!(
-            text,
-            "Build {}, seed {}. build.json holds the whole spec, provenance.jsonl a line a row.\n",
-            &build[..16],
-            spec.seed
-        )?;
-        text += "## How it was made\n\n";
-        for (role, model) in &header.models {
-            writeln!(text, "- {role}: {}", model["name"].as_str().unwrap_or_default())?;
-        }
-        text += "\nRows by stage:\n\n```csv\n";
-        text += &String::from_utf8_lossy(&std::fs::read(folder.dir.join(YIELD))?);
-        text += "```\n\n";
-        let reviewed =
-            rows.iter().filter(|row| row.get("review").is_some_and(|review| !review.is_null())).count();
-        let edited = rows
-            .iter()
-            .filter(|row| row["review"]["edits"].as_array().is_some_and(|edits| !edits.is_empty()));
-        writeln!(
-            text,
-            "Reviewed by people: {reviewed} of {} rows, edited: {}.\n",
-            rows.len(),
-            edited.count()
-        )?;
-        text += "## Licences of the sources\n\n";
-        if licences.is_empty() {
-            text += "None: the spec alone.\n";
-        }
-        for (licence, sources) in *licences {
-            writeln!(text, "- {licence}: {}", counted(sources.len(), "source"))?;
-        }
-        text += "\n## Checks\n\n";
-        writeln!(
-            text,
-            "`palimpsest data check`: no problem, {}.",
-            counted(report.findings.len(), "finding")
-        )?;
-        for (check, of, _) in by_check(&report.findings) {
-            writeln!(text, "- {}: {}", check.name, of.len())?;
-        }
-        match results {
-            Some(table) => write!(text, "\n## Results\n\n{table}")?,
-            None => {
-                text += "\nNot measured: what a model answers without the history. `palimpsest run` under the condition of no \
-                             history, judged, and given by --run, joins this card.\n";
-            }
-        }
-        write!(
-            text,
-            "\n## Canary\n\nThese data are for tests, and should be in no training corpus: palimpsest canary {}\n",
-            canary(&build)
-        )?;
-        Ok(text)
+) -> anyhow::Result<String> {
+    let (header, Spec { kind, licence, seed, .. }) = (&folder.header, folder.spec());
+    let build = sha256(json!(header.identity).to_string().as_bytes());
+    let canary = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &build[part]).join("-");
+    let model = |(role, model): (&String, &Value)| {
+        format!("- {role}: {}\n", model["name"].as_str().unwrap_or_default())
+    };
+    let yields = std::fs::read(folder.dir.join(YIELD))?;
+    let count = |is: fn(&Value) -> bool| rows.iter().filter(|row| is(&row["review"])).count();
+    let mut sources: String = licences
+        .iter()
+        .map(|(licence, sources)| format!("- {licence}: {}\n", counted(sources.len(), "source")))
+        .collect();
+    if sources.is_empty() {
+        sources = "None: the spec alone.\n".to_owned();
     }
-}
-
-/// A UUID's form of a build's digest.
-fn canary(build: &str) -> String {
-    let part = |from: usize, to: usize| build.get(from..to).unwrap_or_default();
-    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+    let findings = by_check(&report.findings);
+    let findings = findings.iter().map(|(check, of, _)| format!("- {}: {}\n", check.name, of.len()));
+    let results = match results {
+        Some(table) => format!("## Results\n\n{table}"),
+        None => "Not measured: what a model answers without the history. `palimpsest run` under the condition of no \
+                 history, judged, and given by --run, joins this card.\n"
+            .to_owned(),
+    };
+    Ok(format!(
+        "---\nlicense: {licence}\ntags: [palimpsest, {kind}]\n---\n\n\
+         # {rows} rows of {kind}, made by palimpsest {version}\n\n\
+         Build {build}, seed {seed}. build.json holds the whole spec, provenance.jsonl a line a row.\n\n\
+         ## How it was made\n\n{models}\nRows by stage:\n\n```csv\n{yields}```\n\n\
+         Reviewed by people: {reviewed} of {rows} rows, edited: {edited}.\n\n\
+         ## Licences of the sources\n\n{sources}\n\
+         ## Checks\n\n`palimpsest data check`: no problem, {found}.\n{findings}\n\
+         {results}\n\
+         ## Canary\n\nThese data are for tests, and should be in no training corpus: palimpsest canary {canary}\n",
+        rows = rows.len(),
+        version = header.identity.version,
+        build = &build[..16],
+        models = header.models.iter().map(model).collect::<String>(),
+        yields = String::from_utf8_lossy(&yields),
+        reviewed = count(|review| !review.is_null()),
+        edited = count(|review| review["edits"].as_array().is_some_and(|edits| !edits.is_empty())),
+        found = counted(report.findings.len(), "finding"),
+        findings = findings.collect::<String>(),
+    ))
 }

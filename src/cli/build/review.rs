@@ -1,22 +1,24 @@
 //! `palimpsest build review`: rating sheets of rows, and what raters gave back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use palimpsest_core::digest::sha256;
 use palimpsest_core::files::write_atomically;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::agreement::ratings;
 use crate::agreement::sheet::page;
 use crate::build::pool::Pool;
 use crate::build::rating::{self, Review};
 use crate::build::review::{Agreement, Form, agreement};
-use crate::build::{Row, RowError, Setting, Stage};
+use crate::build::{BuildError, Row, Setting};
+use crate::builds::fault;
 use crate::builds::folder::BuildFolder;
 use crate::builds::models::LazyTokens;
+use crate::builds::rows::text_of;
 use crate::cli::{say, wrong};
 use crate::ground::jsonl::write_rows;
 use crate::ground::text_file;
@@ -47,11 +49,11 @@ pub(super) struct ReviewArgs {
 
 pub(super) fn run(args: &ReviewArgs) -> anyhow::Result<()> {
     let folder = BuildFolder::read(&args.dir)?;
-    let Some(stage) = folder.spec().stages.iter().find(|stage| stage.make.as_deref() == Some("review"))
-    else {
+    let mut stages = folder.spec().stages.iter();
+    let Some(stage) = stages.find(|stage| stage.make.as_deref() == Some("review")) else {
+        let dir = args.dir.display();
         return wrong(format!(
-            "the spec of {} has no stage with make = \"review\"; add one and build into another folder",
-            args.dir.display()
+            "the spec of {dir} has no stage with make = \"review\"; add one and build into another folder"
         ));
     };
     let rows = folder.rows_of(stage)?;
@@ -66,20 +68,16 @@ pub(super) fn run(args: &ReviewArgs) -> anyhow::Result<()> {
         embed: &|_| Ok(Vec::new()),
         reviews: &[],
     };
-    let form = Form::of(&setting).map_err(|error| broken(stage, error))?;
+    let form = Form::of(&setting).map_err(|error| fault(stage, error))?;
     let mut reviews = folder.reviews()?;
     if args.ratings.is_empty() && args.settle.is_empty() {
-        write_sheets(&folder, stage, &form, &setting, &rows)?;
+        write_sheets(&folder.dir.join("review"), &form, &setting, &rows)?;
     } else {
         let files = args.ratings.iter().map(|path| (path, false));
         for (path, settles) in files.chain(args.settle.iter().map(|path| (path, true))) {
             let given = read(path, settles, &form, &rows).with_context(|| path.display().to_string())?;
-            let is_again = |old: &Review| {
-                given
-                    .iter()
-                    .any(|new| new.row == old.row && new.rater == old.rater && new.settles == old.settles)
-            };
-            reviews.retain(|old| !is_again(old));
+            let key = |review: &Review| (review.row.clone(), review.rater.clone(), review.settles);
+            reviews.retain(|old| !given.iter().any(|new| key(new) == key(old)));
             reviews.extend(given);
         }
         write_rows(&args.dir, rating::FILE, &reviews)?;
@@ -87,43 +85,29 @@ pub(super) fn run(args: &ReviewArgs) -> anyhow::Result<()> {
     }
     tell(&agreement(&form, &rows, &reviews))?;
     if !reviews.is_empty() {
-        let kind = &folder.spec().kind;
+        let (kind, out, stage) = (&folder.spec().kind, args.dir.display(), &stage.name);
         say(format_args!(
-            "next: palimpsest build {kind} SPEC --out {} --from {} applies the reviews",
-            args.dir.display(),
-            stage.name
+            "next: palimpsest build {kind} SPEC --out {out} --from {stage} applies the reviews"
         ))?;
     }
     Ok(())
 }
 
-fn broken(stage: &Stage, error: RowError) -> anyhow::Error {
-    let (RowError::Fault(message) | RowError::Rejected(message)) = error;
-    anyhow!("stage {}: {message}", stage.name)
-}
-
-fn write_sheets(
-    folder: &BuildFolder,
-    stage: &Stage,
-    form: &Form,
-    setting: &Setting<'_>,
-    rows: &[Row],
-) -> anyhow::Result<()> {
-    let dir = folder.dir.join("review");
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+fn write_sheets(dir: &Path, form: &Form, setting: &Setting<'_>, rows: &[Row]) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).map_err(BuildError::io("make", dir))?;
     let all: Vec<&Row> = rows.iter().collect();
     for (name, rows) in [("sheet.html", all), ("sheet-2.html", form.shared(setting, rows))] {
         if rows.is_empty() {
             continue;
         }
         let path = dir.join(name);
-        write_atomically(&path, html(folder, stage, form, &rows)?.as_bytes())?;
+        write_atomically(&path, html(form, setting, &rows)?.as_bytes())?;
         say(format_args!("wrote {}: {}", path.display(), counted(rows.len(), "row")))?;
     }
     say("raters open a sheet in a browser, save their ratings under their name, and give back the file")
 }
 
-fn html(folder: &BuildFolder, stage: &Stage, form: &Form, rows: &[&Row]) -> anyhow::Result<String> {
+fn html(form: &Form, setting: &Setting<'_>, rows: &[&Row]) -> anyhow::Result<String> {
     let kind_of = |word: &str| match form.drop.iter().any(|drop| drop == word) {
         true => "bad",
         false if form.keep.first().is_some_and(|first| first == word) => "good",
@@ -132,10 +116,8 @@ fn html(folder: &BuildFolder, stage: &Stage, form: &Form, rows: &[&Row]) -> anyh
     let labels: Vec<Value> =
         form.labels().into_iter().map(|word| json!({"word": word, "kind": kind_of(word)})).collect();
     let text = |row: &Row, path: &str| -> anyhow::Result<String> {
-        let value = row
-            .get(path)
-            .with_context(|| format!("stage {}: row {} has no field {path}", stage.name, row.id))?;
-        Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        let lacks = || format!("stage {}: row {} has no field {path}", setting.stage, row.id);
+        row.get(path).map(text_of).with_context(lacks)
     };
     let item = |row: &&Row| -> anyhow::Result<Value> {
         let notes = form.show.iter().map(|path| Ok((path, text(row, path)?)));
@@ -148,17 +130,14 @@ fn html(folder: &BuildFolder, stage: &Stage, form: &Form, rows: &[&Row]) -> anyh
         }))
     };
     let items: Vec<Value> = rows.iter().map(item).collect::<anyhow::Result<_>>()?;
-    let sheet = name(form, rows);
-    let title = format!("{} of {}: {}", stage.name, folder.spec().kind, counted(rows.len(), "row"));
-    Ok(page(&json!({"sheet": sheet, "title": title, "most": null, "labels": labels, "items": items})))
-}
-
-/// The sheet's name: a digest of its rows and fields.
-fn name(form: &Form, rows: &[&Row]) -> String {
-    let texts: Vec<Vec<Option<&Value>>> =
-        rows.iter().map(|row| form.edit.iter().map(|path| row.get(path)).collect()).collect();
+    // The sheet's name is a digest of its rows and fields.
+    let texts = rows.iter().map(|row| form.edit.iter().map(|path| row.get(path)).collect());
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    sha256(json!([ids, texts]).to_string().as_bytes())[..12].to_owned()
+    let digest = sha256(json!([ids, texts.collect::<Vec<Vec<_>>>()]).to_string().as_bytes());
+    let title = format!("{} of {}: {}", setting.stage, setting.spec.kind, counted(rows.len(), "row"));
+    Ok(page(&json!({
+        "sheet": &digest[..12], "title": title, "most": null, "labels": labels, "items": items
+    })))
 }
 
 #[derive(Deserialize)]
@@ -186,26 +165,20 @@ fn read(path: &Path, settles: bool, form: &Form, rows: &[Row]) -> anyhow::Result
     let text = text_file::read(path)?;
     let File { format, ratings, .. } = serde_json::from_str(&text)
         .map_err(|error| anyhow!("it does not parse: {error}; save it from the sheet again"))?;
-    ensure!(
-        format == ratings::FORMAT,
-        "its format is {format:?}, and this version reads {:?}",
-        ratings::FORMAT
-    );
+    let known = ratings::FORMAT;
+    ensure!(format == known, "its format is {format:?}, and this version reads {known:?}");
     let rater = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    let (labels, mut faults) = (form.labels(), Vec::new());
-    let mut known: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    known.extend(rows.iter().map(|row| (row.id.as_str(), row.fields.clone())));
-    let mut reviews = Vec::new();
+    let (labels, mut faults, mut reviews) = (form.labels(), Vec::new(), Vec::new());
+    let mut left: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     for (nth, Entry { item, rating, comment, edits }) in ratings.into_iter().enumerate() {
-        let fault = match (known.remove(item.as_str()), edits.keys().find(|field| !form.edit.contains(field)))
-        {
-            (None, _) => Some("no row of the sheet has this id, or it stands there twice".to_owned()),
-            (_, Some(field)) => Some(format!("the field `{field}` may not be edited")),
-            _ if !rating.is_empty() && !labels.contains(&rating.as_str()) => {
-                Some(format!("`{rating}` is no label; the labels are {}", labels.join(", ")))
+        let fault = match edits.keys().find(|field| !form.edit.contains(field)) {
+            _ if !left.remove(item.as_str()) => {
+                Some("no row of the sheet has this id, or it stands there twice".to_owned())
             }
-            _ if rating.is_empty() && !edits.is_empty() => Some("it has edits and no label".to_owned()),
-            _ => None,
+            Some(field) => Some(format!("the field `{field}` may not be edited")),
+            None if rating.is_empty() => (!edits.is_empty()).then(|| "it has edits and no label".to_owned()),
+            None if labels.contains(&rating.as_str()) => None,
+            None => Some(format!("`{rating}` is no label; the labels are {}", labels.join(", "))),
         };
         faults.extend(fault.map(|fault| format!("ratings[{nth}], row {item}: {fault}")));
         if !rating.is_empty() {
@@ -213,9 +186,8 @@ fn read(path: &Path, settles: bool, form: &Form, rows: &[Row]) -> anyhow::Result
             reviews.push(Review { row: item, rater, label: rating, edits, comment, settles });
         }
     }
-    if !faults.is_empty() {
-        bail!("{}", text_file::refused(path, &faults, "a part of the ratings would be another review"));
-    }
+    let why = "a part of the ratings would be another review";
+    ensure!(faults.is_empty(), text_file::refused(path, &faults, why));
     Ok(reviews)
 }
 
@@ -230,8 +202,6 @@ fn tell(found: &Agreement) -> anyhow::Result<()> {
     say(format_args!("labels: {}", labels.join(", ")))?;
     say(format_args!("edited: {edited} of {reviewed}, {:.1}%", share(*edited, *reviewed)))?;
     let kappa = kappa.map_or("not defined".to_owned(), |kappa| format!("{kappa:.3}"));
-    say(format_args!(
-        "two raters: {twice}, the same label {same} ({:.1}%), kappa {kappa}",
-        share(*same, *twice)
-    ))
+    let share = share(*same, *twice);
+    say(format_args!("two raters: {twice}, the same label {same} ({share:.1}%), kappa {kappa}"))
 }

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use palimpsest_core::text::{Message, MessageRole};
-use serde_json::Value;
+use serde_json::json;
 
 use crate::builds::folder::BuildFolder;
-use crate::builds::show::{Passed, life_of};
-use crate::builds::stage_file::{Asked, Attempt, Ending};
+use crate::builds::rows::text_of;
+use crate::builds::show::{Way, way_of};
+use crate::builds::stage_file::{Asked, Attempt, Ending, Passed};
 use crate::cli::write_out;
 
 /// Show a row's way through the stages: every attempt with its prompt, reply, checks and judges, and what became of it.
@@ -23,81 +23,62 @@ pub(super) struct Show {
 }
 
 pub(super) fn run(args: &Show) -> anyhow::Result<()> {
-    let folder = BuildFolder::read(&args.dir)?;
+    let way = way_of(&BuildFolder::read(&args.dir)?, &args.id)?;
     let mut text = String::new();
-    for passed in life_of(&folder, &args.id)? {
-        show(&passed, &mut text);
+    for (stage, Passed { attempts, outcome }) in &way.passed {
+        text += &format!("== {stage}: row {}, of {}\n", outcome.id, outcome.parents.join(", "));
+        for attempt in attempts {
+            text += &shown(attempt, &way);
+        }
+        for row in &outcome.made {
+            text += &format!("made {}:\n", row.id);
+            for (name, value) in &row.fields {
+                text += &indented(&format!("{name}: {}", text_of(value)));
+            }
+        }
+        for rejected in &outcome.rejected {
+            text += &format!("rejected {}: {}\n", rejected.id, rejected.reason);
+        }
+        text += "\n";
     }
     write_out(text.as_bytes())
 }
 
-fn show(Passed { stage, outcome, attempts }: &Passed, text: &mut String) {
-    *text += &format!("== {stage}: row {}, of {}\n", outcome.id, outcome.parents.join(", "));
-    for (attempt, prompts) in attempts {
-        show_attempt(attempt, prompts, text);
+fn shown(Attempt { row, attempt, step, asked, checks, judges, verdict, why }: &Attempt, way: &Way) -> String {
+    let step = step.map(|step| format!(", step {step}")).unwrap_or_default();
+    let mut text = format!("-- attempt {attempt}{step} at {row}: {verdict}\n");
+    if let Some(asked) = asked {
+        text += &question("prompt", asked, way);
     }
-    for row in &outcome.made {
-        *text += &format!("made {}:\n", row.id);
-        for (name, value) in &row.fields {
-            *text += &indented(&format!("{name}: {}", plain(value)));
-        }
+    for check in checks {
+        text += &format!("check {}: {}\n", check.name, check.found.as_deref().unwrap_or("passed"));
     }
-    for rejected in &outcome.rejected {
-        *text += &format!("rejected {}: {}\n", rejected.id, rejected.reason);
+    for judge in judges {
+        text += &question(&format!("judge {}", judge.name), &judge.asked, way);
+        text += if judge.pass { "accepted\n" } else { "not accepted\n" };
     }
-    *text += "\n";
+    if !why.is_empty() {
+        text += &format!("why: {why}\n");
+    }
+    text
 }
 
-fn show_attempt(attempt: &Attempt, prompts: &[Option<Vec<Message>>], text: &mut String) {
-    let step = attempt.step.map(|step| format!(", step {step}")).unwrap_or_default();
-    *text += &format!("-- attempt {}{step} at {}: {}\n", attempt.attempt, attempt.row, attempt.verdict);
-    let mut prompts = prompts.iter();
-    let mut question = |name: &str, asked: &Asked, text: &mut String| {
-        match prompts.next().and_then(Option::as_ref) {
-            Some(messages) => {
-                for message in messages {
-                    *text += &format!("{name}, {}:\n{}", role(message.role), indented(&message.content));
-                }
-            }
-            None => *text += &format!("{name}: the prompt cannot be rendered again\n"),
-        }
-        let ending = match asked.ending {
-            Ending::Turn => "reply",
-            Ending::Cut => "reply, cut",
-            Ending::Refused => "refusal",
-            Ending::Scored => "scores",
-        };
-        *text += &match &asked.error {
-            Some(error) => format!("error:\n{}", indented(error)),
-            None => format!("{ending}:\n{}", indented(&asked.reply)),
-        };
+fn question(name: &str, Asked { prompt, reply, ending, error, .. }: &Asked, way: &Way) -> String {
+    let (said, reply) = match (error, ending) {
+        (Some(error), _) => ("error", error),
+        (None, Ending::Turn) => ("reply", reply),
+        (None, Ending::Cut) => ("reply, cut", reply),
+        (None, Ending::Refused) => ("refusal", reply),
+        (None, Ending::Scored) => ("scores", reply),
     };
-    if let Some(asked) = &attempt.asked {
-        question("prompt", asked, text);
-    }
-    for check in &attempt.checks {
-        let found = check.found.as_deref().unwrap_or("passed");
-        *text += &format!("check {}: {found}\n", check.name);
-    }
-    for judge in &attempt.judges {
-        question(&format!("judge {}", judge.name), &judge.asked, text);
-        *text += if judge.pass { "accepted\n" } else { "not accepted\n" };
-    }
-    if !attempt.why.is_empty() {
-        *text += &format!("why: {}\n", attempt.why);
-    }
-}
-
-fn role(role: MessageRole) -> &'static str {
-    match role {
-        MessageRole::System => "system",
-        MessageRole::User => "user",
-        MessageRole::Assistant => "assistant",
-    }
-}
-
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    let prompt = match way.prompts.get(prompt) {
+        Some(messages) => messages
+            .iter()
+            .map(|one| format!("{name}, {}:\n{}", text_of(&json!(one.role)), indented(&one.content)))
+            .collect(),
+        None => format!("{name}: the prompt cannot be rendered again\n"),
+    };
+    format!("{prompt}{said}:\n{}", indented(reply))
 }
 
 fn indented(text: &str) -> String {

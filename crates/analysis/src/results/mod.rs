@@ -17,7 +17,7 @@ use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 
 /// The runs of a table, and the table.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct TableArgs {
     /// The run folders, judged with `palimpsest judge`
     #[arg(required = true, num_args = 1.., value_name = "DIR")]

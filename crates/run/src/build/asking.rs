@@ -17,33 +17,25 @@ pub struct Said {
     pub ending: Ending,
 }
 
-/// Tokens of a question, where they are told.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Tokens {
-    pub prompt: Option<usize>,
-    pub completion: Option<usize>,
-}
-
 /// The messages for these variables. Err with the reason if a template fails.
 pub fn messages(ask: &Ask, fields: &Map<String, Value>) -> Result<Vec<Message>, String> {
-    let system = if ask.system.is_empty() { None } else { Some(render(&ask.system, fields)?) };
-    let system = system.map(|content| Message { role: MessageRole::System, content });
-    let user = Message { role: MessageRole::User, content: render(&ask.template, fields)? };
-    Ok(system.into_iter().chain([user]).collect())
+    let both = [(MessageRole::System, &ask.system), (MessageRole::User, &ask.template)];
+    let given = both.into_iter().filter(|(role, text)| *role == MessageRole::User || !text.is_empty());
+    given.map(|(role, text)| Ok(Message { role, content: render(text, fields)? })).collect()
 }
 
-/// Asks a model, held to the schema where it can be.
+/// Asks a model, held to the schema where it can be. With it the tokens of prompt and reply, where they are told.
 pub fn put(
     model: &mut dyn ChatModel,
     ask: &Ask,
     messages: &[Message],
     seed: u64,
-) -> Result<(Said, Tokens), ChatError> {
+) -> Result<(Said, [Option<usize>; 2]), ChatError> {
     if !ask.choices.is_empty()
         && let Some(scoring) = model.scoring()
     {
         let text = scored(scoring, messages, &ask.choices)?;
-        return Ok((Said { text, ending: Ending::Scored }, Tokens::default()));
+        return Ok((Said { text, ending: Ending::Scored }, [None; 2]));
     }
     let schema = schema(ask);
     model.hold_to(schema.as_ref().map(|schema| ("reply", schema)))?;
@@ -55,18 +47,17 @@ pub fn put(
         StopReason::Refused => Ending::Refused,
         StopReason::MaxNewTokens | StopReason::ThoughtCut | StopReason::ThoughtOnly => Ending::Cut,
     };
-    let tokens = Tokens { prompt: reply.prompt_tokens, completion: reply.completion_tokens };
-    Ok((Said { text: reply.text, ending }, tokens))
+    Ok((Said { text: reply.text, ending }, [reply.prompt_tokens, reply.completion_tokens]))
 }
 
 fn schema(ask: &Ask) -> Option<Value> {
-    let of_choices = || {
-        json!({
-            "type": "object", "properties": {"choice": {"type": "string", "enum": ask.choices}},
-            "required": ["choice"], "additionalProperties": false
-        })
-    };
-    if ask.choices.is_empty() { ask.schema.clone() } else { Some(of_choices()) }
+    if ask.choices.is_empty() {
+        return ask.schema.clone();
+    }
+    Some(json!({
+        "type": "object", "properties": {"choice": {"type": "string", "enum": ask.choices}},
+        "required": ["choice"], "additionalProperties": false
+    }))
 }
 
 /// `{"choice": ..., "p": {...}}`: the likeliest word, and the probability of each among them.
@@ -75,44 +66,35 @@ fn scored(
     messages: &[Message],
     choices: &[String],
 ) -> Result<String, ChatError> {
-    let words: Vec<String> =
-        choices.iter().map(|choice| format!(" {}", Value::from(choice.as_str()))).collect();
+    let words = choices.iter().map(|choice| format!(" {}", Value::from(choice.as_str())));
+    let words: Vec<String> = words.collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let scores = model.score(messages, "{\"choice\":", &words)?;
-    let sum: f64 = scores.iter().map(|score| (score - largest(&scores)).exp()).sum();
-    let p = |score: &f64| (score - largest(&scores)).exp() / sum;
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
     if !sum.is_finite() {
         return Err(ChatError::from(format!("{}: no choice has a probability: {scores:?}", model.name())));
     }
-    let best = scores.iter().position(|score| *score == largest(&scores)).and_then(|at| choices.get(at));
-    let all: Map<String, Value> =
-        choices.iter().zip(&scores).map(|(choice, score)| (choice.clone(), p(score).into())).collect();
+    let best = choices.iter().zip(&scores).find(|(_, score)| **score == largest).map(|(choice, _)| choice);
+    let p = |(choice, score): (&String, &f64)| (choice.clone(), ((score - largest).exp() / sum).into());
+    let all: Map<String, Value> = choices.iter().zip(&scores).map(p).collect();
     Ok(json!({ "choice": best, "p": all }).to_string())
 }
 
-fn largest(scores: &[f64]) -> f64 {
-    scores.iter().copied().fold(f64::NEG_INFINITY, f64::max)
-}
+/// The value of a reply, or the verdict and what is wrong.
+pub type Read = Result<Value, (&'static str, String)>;
 
-/// The value of a reply. Err with the verdict and what is wrong.
-pub fn read(ask: &Ask, said: &Said) -> Result<Value, (&'static str, String)> {
+pub fn read(ask: &Ask, said: &Said) -> Read {
     let text = said.text.trim();
-    match said.ending {
-        Ending::Refused => return Err(("refused", format!("the model refused: {text}"))),
-        Ending::Scored => return serde_json::from_str(text).map_err(|error| ("schema", error.to_string())),
-        Ending::Turn | Ending::Cut => {}
-    }
-    let cut = format!("the reply does not end within {} tokens", ask.max_tokens);
-    let is_cut = said.ending == Ending::Cut;
-    if text.is_empty() && !is_cut {
-        return Err(("empty", "the reply is empty".to_owned()));
-    }
-    match schema(ask) {
-        None if is_cut => Err(("cut", cut)),
-        None => Ok(text.into()),
-        Some(schema) => {
-            find(text, &schema).map_err(|fault| if is_cut { ("cut", cut) } else { ("schema", fault) })
-        }
+    match (said.ending, schema(ask)) {
+        (Ending::Refused, _) => Err(("refused", format!("the model refused: {text}"))),
+        (Ending::Scored, _) => serde_json::from_str(text).map_err(|error| ("schema", error.to_string())),
+        (Ending::Turn, _) if text.is_empty() => Err(("empty", "the reply is empty".to_owned())),
+        (Ending::Turn, None) => Ok(text.into()),
+        (Ending::Turn, Some(schema)) => find(text, &schema).map_err(|fault| ("schema", fault)),
+        (Ending::Cut, schema) => schema
+            .and_then(|schema| find(text, &schema).ok())
+            .ok_or_else(|| ("cut", format!("the reply does not end within {} tokens", ask.max_tokens))),
     }
 }
 
@@ -122,25 +104,22 @@ fn find(text: &str, schema: &Value) -> Result<Value, String> {
     let (mut at, mut found, mut fault) = (0, None, None);
     while let Some(start) = text.get(at..).and_then(|rest| rest.find(opening)).map(|more| at + more) {
         at = start + 1;
-        let wrong = match loose_json::read(text.get(start..).unwrap_or_default()) {
+        let value = match loose_json::read(text.get(start..).unwrap_or_default()) {
             Some(read) if read.finished => {
                 at = start + read.length;
                 let value = single(&read.value).map(|()| Value::from(read.value));
-                match value.and_then(|value| fits(schema, &value).map(|()| value)) {
-                    Ok(value) if found.as_ref().is_some_and(|found| *found != value) => {
-                        return Err("it holds two answers that differ".to_owned());
-                    }
-                    Ok(value) => {
-                        found = Some(value);
-                        continue;
-                    }
-                    Err(wrong) => wrong,
-                }
+                value.and_then(|value| fits(schema, &value).map(|()| value))
             }
-            Some(_) => "its JSON does not end".to_owned(),
-            None => "its JSON does not parse".to_owned(),
+            Some(_) => Err("its JSON does not end".to_owned()),
+            None => Err("its JSON does not parse".to_owned()),
         };
-        fault.get_or_insert(wrong);
+        match value {
+            Ok(value) if found.as_ref().is_some_and(|found| *found != value) => {
+                return Err("it holds two answers that differ".to_owned());
+            }
+            Ok(value) => found = Some(value),
+            Err(wrong) => fault = fault.or(Some(wrong)),
+        }
     }
     found.ok_or_else(|| fault.unwrap_or_else(|| format!("it holds no JSON that begins with {opening}")))
 }

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::ensure;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::asking::{Said, put};
-use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, roles_of};
-use super::life::{Life, Outside, fault, settings};
-use super::models::{LazyEmbedder, LazyTokens, Models, Worker};
+use super::asking::put;
+use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, asks_of};
+use super::life::{Life, fault, settings};
+use super::models::{LazyTokens, Models, Worker, embedder};
 use super::rows::{Known, Part, form};
 use super::show::provenance;
-use super::stage_file::{ERROR, Line, Outcome, Rejected, StageLog, made, outcomes, taken};
+use super::stage_file::{Line, Outcome, Passed, Rejected, made, outcomes, taken};
 use super::yields::{Yield, csv};
 use crate::chat::parallel::in_order;
 use crate::chat::{ChatError, Message};
@@ -26,7 +27,7 @@ use palimpsest_data::build::setting::Embed;
 use palimpsest_data::build::spec::CheckCall;
 use palimpsest_data::build::{Ask, BuildError, Role, Row, RowError, Setting, Spec, Stage, table};
 use palimpsest_data::ground::folder::is_file;
-use palimpsest_data::ground::jsonl::{RowLog, read_rows, write_rows};
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
 
 /// Rows in a row that end a build if every attempt at them was an error.
 const GIVE_UP_AFTER: usize = 3;
@@ -73,24 +74,21 @@ pub fn run(
     known: Known,
     options: &Options<'_>,
 ) -> anyhow::Result<(Ended, Vec<Yield>)> {
-    let embedder = LazyEmbedder::default();
     let Identity { spec, limit, shard, .. } = folder.header.identity.clone();
-    let reviews = folder.reviews()?;
+    let (embed, reviews) = (embedder(), folder.reviews()?);
     let mut build =
-        Build { spec: &spec, part: Part { limit, shard }, known, options, embedder: &embedder, reviews };
+        Build { spec: &spec, part: Part { limit, shard }, known, options, embed: &embed, reviews };
     let (mut workers, mut yields, mut last) = (None, Vec::new(), Vec::new());
     for (nth, stage) in spec.stages.iter().enumerate() {
         let mut log = folder.open_stage(nth)?;
-        let whole = taken(log.lines()).is_some() || build.stage(folder, nth, &mut log, &mut workers)?;
-        yields.push(Yield::of(&stage.name, log.lines()));
+        let whole = taken(&log.rows).is_some() || build.stage(folder, nth, stage, &mut log, &mut workers)?;
+        yields.push(Yield::of(&stage.name, &log.rows));
         folder.write(YIELD, &csv(&yields))?;
-        if let Some(tokenizer) = options.tokens.identity() {
-            folder.record("tokenizer", tokenizer)?;
-        }
+        folder.record(options.tokens.identity())?;
         if !whole {
             return Ok((Ended::Stopped, yields));
         }
-        last = made(log.lines());
+        last = made(&log.rows).cloned().collect();
         build.known.insert(stage.name.clone(), last.clone());
         if options.until == Some(&stage.name) && nth + 1 < spec.stages.len() {
             return Ok((Ended::AtStage, yields));
@@ -105,28 +103,22 @@ struct Build<'a> {
     part: Part,
     known: Known,
     options: &'a Options<'a>,
-    embedder: &'a LazyEmbedder,
+    embed: Embed<'a>,
     reviews: Vec<Review>,
 }
 
-/// A row that was processed.
-struct Done {
-    lines: Vec<Line>,
-    costs: Vec<CostRow>,
-    /// The last error, if every attempt was one.
-    error: Option<String>,
-}
+/// A row that a stage took, with what it cost.
+type Done = Result<(Passed, Vec<CostRow>), BuildError>;
 
 impl Build<'_> {
-    fn setting<'s>(&'s self, stage: &'s Stage, embed: Embed<'s>) -> Setting<'s> {
-        let Options { pool, tokens, .. } = self.options;
+    fn setting<'s>(&'s self, stage: &'s Stage) -> Setting<'s> {
         Setting {
             spec: self.spec,
             stage: &stage.name,
             with: settings(self.spec, stage),
-            pool,
-            count: *tokens,
-            embed,
+            pool: self.options.pool,
+            count: self.options.tokens,
+            embed: self.embed,
             reviews: &self.reviews,
         }
     }
@@ -136,39 +128,24 @@ impl Build<'_> {
         &self,
         folder: &mut BuildFolder,
         nth: usize,
-        log: &mut StageLog,
+        stage: &Stage,
+        log: &mut RowLog<Line>,
         workers: &mut Option<Vec<Worker>>,
     ) -> anyhow::Result<bool> {
-        let Some(stage) = self.spec.stages.get(nth) else { return Ok(true) };
-        let part = if nth == 0 { self.part } else { Part::default() };
-        let formed = form(stage, &self.known, part)?;
-        let taken = formed.len();
-        let asks = !roles_of(stage).is_empty();
-        if asks && workers.is_none() && outcomes(log.lines()).count() < taken {
+        let formed = form(stage, &self.known, if nth == 0 { self.part } else { Part::default() })?;
+        let (taken, before) = (formed.len(), outcomes(&log.rows).count());
+        let asks = asks_of(stage).next().is_some();
+        if asks && workers.is_none() && before < taken {
             let roles = folder.roles_left(self.options.until)?;
-            for (name, model) in self.options.models.identities(&roles)? {
-                folder.record(name, model)?;
-            }
+            folder.record(self.options.models.identities(&roles)?)?;
             *workers = Some(self.options.models.open(&roles)?);
         }
-        let workers = workers.as_deref_mut().filter(|_| asks).unwrap_or_default();
-        let whole = self.rows(folder, stage, formed, log, workers)?;
-        if whole {
-            log.append(vec![Line::End { rows: taken }])?;
-        }
-        Ok(whole)
-    }
-
-    fn rows(
-        &self,
-        folder: &BuildFolder,
-        stage: &Stage,
-        formed: Vec<Row>,
-        log: &mut StageLog,
-        workers: &mut [Worker],
-    ) -> anyhow::Result<bool> {
-        let embed = |texts: &[&str]| self.embedder.embed(texts);
-        let setting = self.setting(stage, &embed);
+        let mut idle = Worker::default();
+        let workers: Vec<&mut Worker> = match workers {
+            Some(workers) if asks => workers.iter_mut().collect(),
+            _ => vec![&mut idle],
+        };
+        let setting = self.setting(stage);
         let maker = stage.make.as_deref().and_then(|name| table::maker(&self.spec.kind, name));
         let items: Vec<(Vec<String>, Made)> = match maker {
             Some(Maker::All(make)) => {
@@ -178,47 +155,47 @@ impl Build<'_> {
             }
             _ => formed.into_iter().map(|row| (row.parents.clone(), Ok(row))).collect(),
         };
-        let before = outcomes(log.lines()).count();
-        let asks = !workers.is_empty();
-        let mut idle = Worker::default();
-        let workers: Vec<&mut Worker> = if asks { workers.iter_mut().collect() } else { vec![&mut idle] };
         let mut costs: RowLog<CostRow> = RowLog::open(&folder.dir, COSTS)?;
         let bar = progress::texts(items.len() as u64, &stage.name);
         bar.set_position(before as u64);
-        let (mut held, mut buffer, mut failed) = (Vec::new(), Vec::new(), false);
-        let mut take = |_: usize, done: Result<Done, BuildError>| -> anyhow::Result<()> {
-            if failed {
-                return Ok(());
+        let (mut lines, mut spent, mut errors, mut failed) = (Vec::new(), Vec::new(), 0, false);
+        // Rows of which every attempt was an error wait for the next row.
+        let mut keep = |done: Done| -> anyhow::Result<()> {
+            let (passed, cost) = done?;
+            errors = if passed.error().is_some() { errors + 1 } else { 0 };
+            ensure!(
+                errors < GIVE_UP_AFTER,
+                "stage {}: every attempt at {GIVE_UP_AFTER} rows was an error, and these rows stay to be asked again: {}",
+                stage.name,
+                passed.error().unwrap_or_default()
+            );
+            lines.extend(passed.lines());
+            spent.extend(cost);
+            if errors == 0 && (asks || lines.len() >= AT_ONCE) {
+                append(&mut costs, &mut spent)?;
+                append(log, &mut lines)?;
             }
-            failed = true;
-            let done = done?;
-            let error = done.error.clone();
-            held.push(done);
-            match error {
-                Some(error) if held.len() >= GIVE_UP_AFTER => bail!(
-                    "stage {}: every attempt at {GIVE_UP_AFTER} rows was an error, and these rows stay to be asked again: {error}",
-                    stage.name
-                ),
-                Some(_) => {}
-                None => write(&mut held, &mut buffer, log, &mut costs, if asks { 1 } else { AT_ONCE })?,
-            }
-            failed = false;
             bar.inc(1);
             Ok(())
         };
-        let part = items.get(before..).unwrap_or_default();
+        let rest = items.get(before..).unwrap_or_default();
         let whole = in_order(
             workers,
-            part.len(),
+            rest.len(),
             &|| self.options.stop.load(Ordering::Relaxed),
-            &mut |nth| part.get(nth).cloned(),
+            &mut |nth| rest[nth].clone(),
             &|worker, item| self.row(stage, &setting, maker, worker, item),
-            &mut take,
+            &mut |_, done| {
+                let kept = if failed { Ok(()) } else { keep(done) };
+                failed |= kept.is_err();
+                kept
+            },
         )?;
-        if whole {
-            write(&mut held, &mut buffer, log, &mut costs, 1)?;
+        lines.extend(whole.then_some(Line::End { rows: taken }));
+        if whole || errors == 0 {
+            append(&mut costs, &mut spent)?;
+            append(log, &mut lines)?;
         }
-        log.append(buffer)?;
         bar.finish_and_clear();
         Ok(whole)
     }
@@ -229,70 +206,70 @@ impl Build<'_> {
         setting: &Setting<'_>,
         maker: Option<Maker>,
         worker: &mut Worker,
-        item: Option<(Vec<String>, Made)>,
-    ) -> Result<Done, BuildError> {
-        let Some((parents, item)) = item else {
-            return Err(BuildError::stage(&stage.name, "a row is missing"));
+        (parents, item): (Vec<String>, Made),
+    ) -> Done {
+        let fault = |error| fault(stage, error);
+        let (Ok(Row { id, .. }) | Err((id, _))) = &item;
+        let mut outcome = Outcome { id: id.clone(), parents, ..Outcome::default() };
+        let mut reject = |id, reason, fields| {
+            outcome.rejected.push(Rejected { id, reason, fields });
+            Vec::new()
         };
-        let mut outcome = Outcome { parents, ..Outcome::default() };
-        let reject = |id: &str, reason: String, fields: Map<String, Value>| Rejected {
-            id: id.to_owned(),
-            reason,
-            fields,
+        let rows = match (item, maker) {
+            (Err((id, reason)), _) => reject(id, reason, Map::new()),
+            (Ok(row), Some(Maker::Each(make))) => match make(setting, &row) {
+                Err(RowError::Rejected(reason)) => reject(row.id, reason, row.fields),
+                made => made.map_err(fault)?,
+            },
+            (Ok(row), _) => vec![row],
         };
-        let row = match item {
-            Ok(row) => row,
-            Err((id, reason)) => {
-                outcome.rejected.push(reject(&id, reason, Map::new()));
-                outcome.id = id;
-                return Ok(Done {
-                    lines: vec![Line::Row(Box::new(outcome))],
-                    costs: Vec::new(),
-                    error: None,
-                });
+        let (id, mut costs) = (outcome.id.clone(), Vec::new());
+        let mut reply = |ask: &Ask, messages: &[Message], seed: u64| {
+            let model =
+                worker.of(ask.of).ok_or_else(|| ChatError::from("the model is not open".to_owned()))?;
+            let begun = Instant::now();
+            let (said, [prompt_tokens, completion_tokens]) = put(model, ask, messages, seed)?;
+            costs.push(CostRow {
+                stage: stage.name.clone(),
+                row: id.clone(),
+                role: ask.of,
+                seconds: begun.elapsed().as_secs_f64(),
+                prompt_tokens,
+                completion_tokens,
+            });
+            Ok(said)
+        };
+        let mut check = |CheckCall { check: name, with }: &CheckCall, row: &Row| {
+            let check = table::check(&self.spec.kind, name);
+            let check = check.ok_or_else(|| RowError::Fault(format!("{name:?} is no check")))?;
+            match check(setting, with, row) {
+                Err(RowError::Rejected(found)) => Ok(Some(found)),
+                Err(RowError::Fault(message)) => Err(RowError::Fault(format!("check {name}: {message}"))),
+                found => found,
             }
         };
-        outcome.id.clone_from(&row.id);
-        let rows = match maker {
-            Some(Maker::Each(make)) => match make(setting, &row) {
-                Ok(made) => made,
-                Err(RowError::Rejected(reason)) => {
-                    outcome.rejected.push(reject(&row.id, reason, row.fields.clone()));
-                    Vec::new()
-                }
-                Err(error) => return Err(fault(stage, error)),
-            },
-            _ => vec![row.clone()],
-        };
-        let mut live = Live { setting, worker, costs: Vec::new(), row: &row.id };
-        let attempts = Vec::new();
-        let mut life =
-            Life { seed: self.spec.seed, stage, settings: &setting.with, outside: &mut live, attempts };
-        for made in rows {
-            match life.live(&made)? {
-                Ok(mut lived) => {
+        let mut life = Life::new(self.spec, stage, &mut reply, &mut check);
+        for row in rows {
+            match life.live(&row) {
+                Ok(mut made) => {
                     if stage.ask.is_some() {
-                        let changed = lived
-                            .fields
-                            .iter()
-                            .filter(|(name, value)| made.fields.get(*name) != Some(*value));
-                        let before = |name: &String| made.fields.get(name).cloned().unwrap_or_default();
+                        let changed =
+                            made.fields.iter().filter(|(name, value)| row.fields.get(*name) != Some(*value));
+                        let before = |name: &String| row.fields.get(name).cloned().unwrap_or_default();
                         outcome.before = changed.map(|(name, _)| (name.clone(), before(name))).collect();
                     }
-                    if lived.parents.is_empty() {
-                        lived.parents.clone_from(&outcome.parents);
+                    if made.parents.is_empty() {
+                        made.parents.clone_from(&outcome.parents);
                     }
-                    outcome.made.push(lived);
+                    outcome.made.push(made);
                 }
-                Err(reason) => outcome.rejected.push(reject(&made.id, reason, made.fields)),
+                Err(RowError::Rejected(reason)) => {
+                    outcome.rejected.push(Rejected { id: row.id, reason, fields: row.fields });
+                }
+                Err(error) => return Err(fault(error)),
             }
         }
-        let attempts = life.attempts;
-        let is_error = !attempts.is_empty() && attempts.iter().all(|attempt| attempt.verdict == ERROR);
-        let error = attempts.last().filter(|_| is_error).map(|attempt| attempt.why.clone());
-        let lines = attempts.into_iter().map(|attempt| Line::Attempt(Box::new(attempt)));
-        let lines = lines.chain([Line::Row(Box::new(outcome))]).collect();
-        Ok(Done { lines, costs: live.costs, error })
+        Ok((Passed { attempts: life.attempts, outcome }, costs))
     }
 
     /// Writes the data of the last stage's rows, unless they are there.
@@ -303,90 +280,28 @@ impl Build<'_> {
         if is_file(&folder.dir, PROVENANCE) {
             return Ok(read_rows::<Value>(&folder.dir, PROVENANCE)?.len());
         }
-        let embed = |texts: &[&str]| self.embedder.embed(texts);
-        let setting = self.setting(stage, &embed);
         folder.remove_folder(UNFINISHED)?;
         folder.remove_folder(DATA)?;
         let (unfinished, data) = (folder.dir.join(UNFINISHED), folder.dir.join(DATA));
-        std::fs::create_dir(&unfinished).with_context(|| format!("cannot make {}", unfinished.display()))?;
-        let published = (kind.write)(&setting, rows, &unfinished)?;
-        std::fs::rename(&unfinished, &data).with_context(|| format!("cannot make {}", data.display()))?;
-        if let Some(tokenizer) = self.options.tokens.identity() {
-            folder.record("tokenizer", tokenizer)?;
-        }
+        std::fs::create_dir(&unfinished).map_err(BuildError::io("make", &unfinished))?;
+        let published = (kind.write)(&self.setting(stage), rows, &unfinished)?;
+        std::fs::rename(&unfinished, &data).map_err(BuildError::io("make", &data))?;
+        folder.record(self.options.tokens.identity())?;
         write_rows(&folder.dir, PROVENANCE, &provenance(folder, &published)?)?;
         Ok(published.len())
     }
 }
 
-/// Writes what is held, once that is worth a write.
-fn write(
-    held: &mut Vec<Done>,
-    buffer: &mut Vec<Line>,
-    log: &mut StageLog,
-    costs: &mut RowLog<CostRow>,
-    at_least: usize,
-) -> anyhow::Result<()> {
-    let mut spent = Vec::new();
-    for done in held.drain(..) {
-        buffer.extend(done.lines);
-        spent.extend(done.costs);
-    }
-    if !spent.is_empty() {
-        costs.append_all(spent)?;
-    }
-    if buffer.len() >= at_least {
-        log.append(std::mem::take(buffer))?;
-    }
-    Ok(())
+/// Appends the rows and empties the list.
+fn append<T: Serialize + DeserializeOwned>(log: &mut RowLog<T>, rows: &mut Vec<T>) -> Result<(), JsonlError> {
+    if rows.is_empty() { Ok(()) } else { log.append_all(std::mem::take(rows)) }
 }
 
 /// Rows of earlier stages that a row of a maker of all rows comes from.
 fn parents_of(made: &Made, formed: &BTreeMap<String, Vec<String>>) -> Vec<String> {
-    let named: Vec<&str> = match made {
-        Ok(row) if !row.parents.is_empty() => row.parents.iter().map(String::as_str).collect(),
-        Ok(row) => vec![&row.id],
-        Err((id, _)) => vec![id],
+    let named = match made {
+        Ok(row) if !row.parents.is_empty() => row.parents.clone(),
+        Ok(Row { id, .. }) | Err((id, _)) => vec![id.clone()],
     };
-    let parents = |id: &str| formed.get(id).cloned().unwrap_or_else(|| vec![id.to_owned()]);
-    named.into_iter().flat_map(parents).collect()
-}
-
-/// Models and checks of a build under way.
-struct Live<'a> {
-    setting: &'a Setting<'a>,
-    worker: &'a mut Worker,
-    costs: Vec<CostRow>,
-    row: &'a str,
-}
-
-impl Outside for Live<'_> {
-    fn reply(&mut self, ask: &Ask, messages: &[Message], seed: u64) -> Result<Said, ChatError> {
-        let Some(model) = self.worker.of(ask.of) else {
-            return Err(ChatError::from("the model is not open".to_owned()));
-        };
-        let begun = Instant::now();
-        let (said, tokens) = put(model, ask, messages, seed)?;
-        self.costs.push(CostRow {
-            stage: self.setting.stage.to_owned(),
-            row: self.row.to_owned(),
-            role: ask.of,
-            seconds: begun.elapsed().as_secs_f64(),
-            prompt_tokens: tokens.prompt,
-            completion_tokens: tokens.completion,
-        });
-        Ok(said)
-    }
-
-    fn check(&mut self, call: &CheckCall, row: &Row) -> Result<Option<String>, BuildError> {
-        let wrong = |message: String| BuildError::stage(self.setting.stage, message);
-        let Some(check) = table::check(&self.setting.spec.kind, &call.check) else {
-            return Err(wrong(format!("{:?} is no check", call.check)));
-        };
-        match check(self.setting, &call.with, row) {
-            Ok(found) => Ok(found),
-            Err(RowError::Rejected(found)) => Ok(Some(found)),
-            Err(RowError::Fault(message)) => Err(wrong(format!("check {}: {message}", call.check))),
-        }
-    }
+    named.into_iter().flat_map(|id| formed.get(&id).cloned().unwrap_or_else(|| vec![id])).collect()
 }

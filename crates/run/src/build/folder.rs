@@ -10,18 +10,19 @@
 //! Survives a kill at any point: a row's lines are written at once, other files atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::stage_file::{Line, StageLog, made, read, taken};
+use super::stage_file::{self, Line, made, taken};
 use palimpsest_data::build::rating::{self, Review};
-use palimpsest_data::build::{Role, Row, Spec, Stage};
-use palimpsest_data::ground::difference::{Difference, differences};
+use palimpsest_data::build::{Ask, BuildError, Role, Row, Spec, Stage};
+use palimpsest_data::ground::difference::differences;
 use palimpsest_data::ground::folder::{self, Lock};
-use palimpsest_data::ground::jsonl::read_rows;
+use palimpsest_data::ground::jsonl::{RowLog, read_rows};
 
 pub const HEADER: &str = "build.json";
 pub const DATA: &str = "data";
@@ -72,12 +73,8 @@ impl Identity {
     /// Stages by name, so that a difference names its stage.
     fn by_stage(&self) -> Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
-        if let Some(Value::Array(stages)) = value["spec"]["stage"].as_array().cloned().map(Value::from) {
-            let named = stages
-                .into_iter()
-                .map(|stage| (stage["name"].as_str().unwrap_or_default().to_owned(), stage));
-            value["spec"]["stage"] = Value::Object(named.collect());
-        }
+        let stages = self.spec.stages.iter().map(|stage| (stage.name.clone(), json!(stage)));
+        value["spec"]["stage"] = Map::from_iter(stages).into();
         value
     }
 }
@@ -98,30 +95,20 @@ impl BuildFolder {
     /// Opens a folder to resume its build, or begins one. Fails with all differing fields if it holds a different build.
     pub fn open_or_create(dir: &Path, identity: Identity) -> anyhow::Result<Self> {
         let is_build = folder::is_file(dir, HEADER);
-        if !is_build && dir.exists() {
-            for (name, _) in
-                folder::entries(dir, ".").with_context(|| format!("cannot open {}", dir.display()))?
-            {
-                let is_left = name == LOCK || name.starts_with(folder::TEMPORARY);
-                ensure!(
-                    is_left,
-                    "{} holds `{name}` but no {HEADER}; give the folder of a build, or a new one",
-                    dir.display()
-                );
-            }
+        for (name, _) in folder::entries(dir, ".").map_err(BuildError::io("open", dir))? {
+            ensure!(
+                is_build || name == LOCK || name.starts_with(folder::TEMPORARY),
+                "{} holds `{name}` but no {HEADER}; give the folder of a build, or a new one",
+                dir.display()
+            );
         }
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let lock = Lock::take(dir, LOCK).with_context(|| format!("cannot lock {}", dir.display()))?;
-        let lock = lock.with_context(|| {
+        std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
+        let lock = Lock::take(dir, LOCK).map_err(BuildError::io("lock", dir))?.with_context(|| {
             format!("{} is being written by another process; wait for it to end", dir.display())
         })?;
-        let header = if is_build {
-            let header = read_header(dir)?;
-            refuse_differences(dir, &differences(&header.identity.by_stage(), &identity.by_stage()))?;
-            header
-        } else {
-            Header { format: FORMAT.to_owned(), identity, models: BTreeMap::new() }
-        };
+        let new = Header { format: FORMAT.to_owned(), identity, models: BTreeMap::new() };
+        let header = if is_build { read_header(dir)? } else { new.clone() };
+        refuse_differences(dir, &header.identity.by_stage(), &new.identity.by_stage())?;
         let folder = BuildFolder { dir: dir.to_owned(), header, _lock: Some(lock) };
         if !is_build {
             folder.write_header()?;
@@ -134,18 +121,17 @@ impl BuildFolder {
         self.write(HEADER, text.as_bytes())
     }
 
-    /// Records a model when it is first needed. Fails if the folder's rows are of another one.
-    pub fn record(&mut self, name: &str, model: Value) -> anyhow::Result<()> {
-        match self.header.models.get(name) {
-            Some(stored) => {
-                let stored = serde_json::json!({ name: stored });
-                refuse_differences(&self.dir, &differences(&stored, &serde_json::json!({ name: model })))
-            }
-            None => {
+    /// Records models when they are first needed. Fails if the folder's rows are of other ones.
+    pub fn record(&mut self, models: impl IntoIterator<Item = (&'static str, Value)>) -> anyhow::Result<()> {
+        for (name, model) in models {
+            if let Some(stored) = self.header.models.get(name) {
+                refuse_differences(&self.dir, &json!({ name: stored }), &json!({ name: model }))?;
+            } else {
                 self.header.models.insert(name.to_owned(), model);
-                self.write_header()
+                self.write_header()?;
             }
         }
+        Ok(())
     }
 
     pub fn spec(&self) -> &Spec {
@@ -157,15 +143,15 @@ impl BuildFolder {
         format!("stages/{:02}-{name}.jsonl", nth + 1)
     }
 
-    pub fn open_stage(&self, nth: usize) -> anyhow::Result<StageLog> {
+    pub fn open_stage(&self, nth: usize) -> anyhow::Result<RowLog<Line>> {
         folder::make(&self.dir, "stages")
             .with_context(|| format!("cannot make stages in {}", self.dir.display()))?;
-        Ok(StageLog::open(&self.dir, &self.stage_file(nth))?)
+        Ok(stage_file::open(&self.dir, &self.stage_file(nth))?)
     }
 
     /// Lines of a stage so far; none if it did not begin.
     pub fn lines(&self, nth: usize) -> anyhow::Result<Vec<Line>> {
-        Ok(read(&self.dir, &self.stage_file(nth))?)
+        Ok(stage_file::read(&self.dir, &self.stage_file(nth))?)
     }
 
     /// Rows that a stage takes, of the folder's earlier stages.
@@ -174,7 +160,7 @@ impl BuildFolder {
         for name in &stage.rows {
             let lines = self.lines(position(self.spec(), name)?)?;
             ensure!(taken(&lines).is_some(), "stage {name} is not whole; go on with the build up to it");
-            rows.extend(made(&lines));
+            rows.extend(made(&lines).cloned());
         }
         Ok(rows)
     }
@@ -184,8 +170,7 @@ impl BuildFolder {
     }
 
     pub fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
-        folder::write(&self.dir, name, bytes)
-            .with_context(|| format!("cannot write {}", self.dir.join(name).display()))
+        Ok(folder::write(&self.dir, name, bytes).map_err(BuildError::io("write", &self.dir.join(name)))?)
     }
 
     /// Discards a stage, all after it, and the data.
@@ -194,20 +179,17 @@ impl BuildFolder {
         let stages = (first..self.spec().stages.len()).map(|nth| self.stage_file(nth));
         // The provenance goes first: with it the data would count as whole.
         for name in [PROVENANCE.to_owned(), YIELD.to_owned()].into_iter().chain(stages) {
-            folder::remove(&self.dir, &name)
-                .with_context(|| format!("cannot remove {}", self.dir.join(&name).display()))?;
+            folder::remove(&self.dir, &name).map_err(BuildError::io("remove", &self.dir.join(&name)))?;
         }
         self.remove_folder(DATA)
     }
 
     pub(super) fn remove_folder(&self, name: &str) -> anyhow::Result<()> {
         let path = self.dir.join(name);
-        match std::fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", path.display()))
-            }
-            _ => Ok(()),
-        }
+        let gone = std::fs::remove_dir_all(&path);
+        let gone =
+            gone.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
+        Ok(gone.map_err(BuildError::io("remove", &path))?)
     }
 
     /// Roles that stages which are not whole ask, up to `until`.
@@ -215,7 +197,7 @@ impl BuildFolder {
         let mut roles = BTreeSet::new();
         for (nth, stage) in self.spec().stages.iter().enumerate() {
             if taken(&self.lines(nth)?).is_none() {
-                roles.extend(roles_of(stage));
+                roles.extend(asks_of(stage).map(|ask| ask.of));
             }
             if until == Some(&stage.name) {
                 break;
@@ -225,51 +207,41 @@ impl BuildFolder {
     }
 }
 
-pub fn roles_of(stage: &Stage) -> BTreeSet<Role> {
-    stage.judges.iter().map(|judge| &judge.ask).chain(&stage.ask).map(|ask| ask.of).collect()
+/// The questions of a stage.
+pub fn asks_of(stage: &Stage) -> impl Iterator<Item = &Ask> {
+    stage.judges.iter().map(|judge| &judge.ask).chain(&stage.ask)
 }
 
 /// Position of a stage by name.
 pub fn position(spec: &Spec, stage: &str) -> anyhow::Result<usize> {
-    let found = spec.stages.iter().position(|known| known.name == stage);
-    found.with_context(|| {
-        let names: Vec<&str> = spec.stages.iter().map(|stage| stage.name.as_str()).collect();
-        format!("{stage:?} is no stage of the spec; its stages are {}", names.join(", "))
-    })
+    let names: Vec<&str> = spec.stages.iter().map(|stage| stage.name.as_str()).collect();
+    let unknown = || format!("{stage:?} is no stage of the spec; its stages are {}", names.join(", "));
+    names.iter().position(|name| *name == stage).with_context(unknown)
 }
 
 fn read_header(dir: &Path) -> anyhow::Result<Header> {
     let path = dir.join(HEADER);
-    let text = folder::read(dir, HEADER).with_context(|| format!("cannot read {}", path.display()))?;
-    let Some(text) = text else {
-        bail!("{} is no build folder: it holds no {HEADER}; give the folder of a build", dir.display())
-    };
-    let value: Value = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
-    ensure!(
-        value["format"] == FORMAT,
-        "{}: its format is {}, and this version reads \"{FORMAT}\"",
-        path.display(),
-        value["format"]
-    );
-    serde_json::from_value(value).with_context(|| path.display().to_string())
+    let text = folder::read(dir, HEADER).map_err(BuildError::io("read", &path))?.with_context(|| {
+        format!("{} is no build folder: it holds no {HEADER}; give the folder of a build", dir.display())
+    })?;
+    let name = path.display().to_string();
+    let value: Value = serde_json::from_slice(&text).with_context(|| name.clone())?;
+    let format = &value["format"];
+    ensure!(*format == FORMAT, "{name}: its format is {format}, and this version reads \"{FORMAT}\"");
+    serde_json::from_value(value).context(name)
 }
 
-fn refuse_differences(dir: &Path, found: &[Difference]) -> anyhow::Result<()> {
-    let short = |text: &str| match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    };
-    let one = |of: &Difference| Difference {
-        field: of.field.clone(),
-        stored: short(&of.stored),
-        asked: short(&of.asked),
-    };
-    let list: Vec<String> = found.iter().map(|difference| one(difference).to_string()).collect();
-    ensure!(
-        list.is_empty(),
-        "{} holds a different build; use another --out. It differs in {}",
-        dir.display(),
-        list.join("; ")
-    );
+fn refuse_differences(dir: &Path, stored: &Value, asked: &Value) -> anyhow::Result<()> {
+    let list = differences(stored, asked).into_iter().map(|mut difference| {
+        for text in [&mut difference.stored, &mut difference.asked] {
+            if let Some((end, _)) = text.char_indices().nth(SHOWN) {
+                text.replace_range(end.., "...");
+            }
+        }
+        difference.to_string()
+    });
+    let list = list.collect::<Vec<_>>().join("; ");
+    let dir = dir.display();
+    ensure!(list.is_empty(), "{dir} holds a different build; use another --out. It differs in {list}");
     Ok(())
 }

@@ -2,41 +2,34 @@
 
 use serde_json::{Map, Value, json};
 
-use super::asking::{Said, messages, read};
+use super::asking::{Read, Said, messages, read};
 use super::stage_file::{ACCEPTED, Asked, Attempt, Checked, ERROR, Judged};
 use crate::chat::{ChatError, Message};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::build::expression::holds;
 use palimpsest_data::build::setting::draws;
-use palimpsest_data::build::spec::{CheckCall, Steps};
+use palimpsest_data::build::spec::{CheckCall, Judge, Steps};
 use palimpsest_data::build::{Ask, BuildError, Row, RowError, Spec, Stage};
 use palimpsest_data::case::draw::Draws;
 
 /// Seeds of samplers; some servers take no larger ones.
 const SEEDS: u64 = 1 << 31;
 
-/// Answers and checks: of models and functions, or recorded ones.
-pub trait Outside {
-    fn reply(&mut self, ask: &Ask, messages: &[Message], seed: u64) -> Result<Said, ChatError>;
+/// Asks a model with a seed, or tells a recorded reply.
+pub type Reply<'a> = &'a mut dyn FnMut(&Ask, &[Message], u64) -> Result<Said, ChatError>;
 
-    /// What a check found, if the row does not pass.
-    fn check(&mut self, call: &CheckCall, row: &Row) -> Result<Option<String>, BuildError>;
-}
+/// Tells what a check found, if the row does not pass, or what it found before.
+pub type Found<'a> = &'a mut dyn FnMut(&CheckCall, &Row) -> Result<Option<String>, RowError>;
 
 pub struct Life<'a> {
-    pub seed: u64,
-    pub stage: &'a Stage,
+    spec: &'a Spec,
+    stage: &'a Stage,
     /// The spec's settings and the stage's own, for templates.
-    pub settings: &'a Map<String, Value>,
-    pub outside: &'a mut dyn Outside,
+    settings: Map<String, Value>,
+    reply: Reply<'a>,
+    check: Found<'a>,
     pub attempts: Vec<Attempt>,
 }
-
-/// The row that was made, or the reason why there is none.
-type Lived = Result<Row, String>;
-
-/// A verdict, and what is told of it.
-type Refused = (String, String);
 
 /// The spec's settings, and the stage's own over them.
 pub fn settings(spec: &Spec, stage: &Stage) -> Map<String, Value> {
@@ -51,174 +44,163 @@ pub fn fault(stage: &Stage, error: RowError) -> BuildError {
     BuildError::stage(&stage.name, message)
 }
 
-impl Life<'_> {
-    /// Fails if the spec is wrong: a template or a check that cannot be evaluated.
-    pub fn live(&mut self, row: &Row) -> Result<Lived, BuildError> {
+impl<'a> Life<'a> {
+    pub fn new(spec: &'a Spec, stage: &'a Stage, reply: Reply<'a>, check: Found<'a>) -> Self {
+        Life { spec, stage, settings: settings(spec, stage), reply, check, attempts: Vec::new() }
+    }
+
+    /// A fault if the spec is wrong: a template or a check that cannot be evaluated.
+    pub fn live(&mut self, row: &Row) -> Result<Row, RowError> {
         match (&self.stage.ask, &self.stage.steps) {
-            (None, _) if self.stage.checks.is_empty() && self.stage.judges.is_empty() => Ok(Ok(row.clone())),
-            (None, _) => self.attempt(None, row, &Map::new(), &[]).map(|made| made.map(|(row, _)| row)),
-            (Some(ask), None) => self.tried(ask, row, &Map::new()).map(|made| made.map(|(row, _)| row)),
+            (None, _) if self.stage.checks.is_empty() && self.stage.judges.is_empty() => Ok(row.clone()),
             (Some(ask), Some(steps)) => self.stepped(ask, steps, row),
+            (ask, _) => Ok(self.tried(ask.as_ref(), row, &Map::new())?.0),
         }
     }
 
-    fn stepped(&mut self, ask: &Ask, steps: &Steps, row: &Row) -> Result<Lived, BuildError> {
-        let list = |path: &String| row.list(path).map_err(|error| fault(self.stage, error));
-        let items = steps.over.as_ref().map(list).transpose()?;
+    fn stepped(&mut self, ask: &Ask, steps: &Steps, row: &Row) -> Result<Row, RowError> {
+        let items = steps.over.as_ref().map(|path| row.list(path)).transpose()?;
         let most = items.map_or(usize::MAX, <[Value]>::len).min(steps.most.unwrap_or(usize::MAX));
         let (mut kept, mut failed): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
         for step in 0..most {
             let before = self.attempts.len();
+            let item = items.and_then(|items| items.get(step));
             let mut extra = Map::new();
             extra.insert(steps.into.clone(), kept.clone().into());
             extra.insert("step".to_owned(), step.into());
-            let item = items.and_then(|items| items.get(step));
             extra.extend(item.map(|item| ("item".to_owned(), item.clone())));
             if let Some(until) = &steps.until {
                 let mut fields = row.fields.clone();
                 fields.extend(extra.clone());
-                if holds(until, &fields).map_err(|why| self.wrong(row, &format!("steps.until: {why}")))? {
+                if holds(until, &fields).map_err(|why| wrong(row, &format!("steps.until: {why}")))? {
                     break;
                 }
             }
-            match (self.tried(ask, row, &extra)?, item) {
+            match (self.tried(Some(ask), row, &extra), item) {
                 (Ok(_), Some(item)) if steps.keep_item => kept.push(item.clone()),
                 (Ok((_, value)), _) => kept.push(value),
-                (Err(_), _) if steps.skip => continue,
-                (Err(reason), _) => return Ok(Err(reason)),
+                (Err(RowError::Rejected(_)), _) if steps.skip => continue,
+                (Err(error), _) => return Err(error),
             }
             failed.push(self.attempts.iter().skip(before).filter_map(refused).collect());
         }
         if kept.len() < steps.least {
-            return Ok(Err("steps".to_owned()));
+            return Err(RowError::Rejected("steps".to_owned()));
         }
         let mut made = row.clone();
         made.fields.insert(steps.into.clone(), kept.into());
         made.fields.extend(steps.failed.clone().map(|failures| (failures, failed.into())));
-        Ok(Ok(made))
+        Ok(made)
     }
 
-    /// Attempts until one is accepted. `extra`: fields of the step.
+    /// Attempts until one is accepted: the row with the reply, and the reply's value. `extra`: fields of the step.
     fn tried(
         &mut self,
-        ask: &Ask,
+        ask: Option<&Ask>,
         row: &Row,
         extra: &Map<String, Value>,
-    ) -> Result<Result<(Row, Value), String>, BuildError> {
-        let (mut failures, mut last) = (Vec::new(), String::new());
-        for _ in 0..self.stage.tries {
-            match self.attempt(Some(ask), row, extra, &failures)? {
-                Ok(made) => return Ok(Ok(made)),
-                Err(reason) => last = reason,
-            }
-            let failed = self.attempts.last().map(|attempt| {
+    ) -> Result<(Row, Value), RowError> {
+        let (before, mut last) = (self.attempts.len(), String::new());
+        // Without an ask, another attempt would be the same.
+        for _ in 0..ask.map_or(1, |_| self.stage.tries) {
+            let mut attempt = Attempt {
+                row: row.id.clone(),
+                attempt: self.attempts.iter().filter(|attempt| attempt.row == row.id).count(),
+                step: extra.get("step").and_then(|step| usize::try_from(step.as_u64()?).ok()),
+                verdict: ACCEPTED.to_owned(),
+                ..Attempt::default()
+            };
+            let failures = self.attempts.iter().skip(before).map(|attempt| {
                 let reply = attempt.asked.as_ref().map_or("", |asked| &asked.reply);
                 json!({"reply": reply, "why": attempt.why})
             });
-            failures.extend(failed);
+            let made = self.attempt(ask, row, (extra, failures.collect()), &mut attempt);
+            self.attempts.push(attempt);
+            match made {
+                Err(RowError::Rejected(verdict)) => last = verdict,
+                made => return made,
+            }
         }
-        Ok(Err(last))
+        Err(RowError::Rejected(last))
     }
 
-    /// One attempt: the row with the reply, and the reply's value.
     fn attempt(
         &mut self,
         ask: Option<&Ask>,
         row: &Row,
-        extra: &Map<String, Value>,
-        failures: &[Value],
-    ) -> Result<Result<(Row, Value), String>, BuildError> {
-        let number = self.attempts.iter().filter(|attempt| attempt.row == row.id).count();
-        let step = extra.get("step").and_then(Value::as_u64).and_then(|step| usize::try_from(step).ok());
-        let mut attempt = Attempt { row: row.id.clone(), attempt: number, step, ..Attempt::default() };
-        let mut draws = draws(self.seed, &self.stage.name, &row.id, number);
-        let made = self.made(ask, row, (extra, failures), &mut draws, &mut attempt)?;
-        (attempt.verdict, attempt.why) = match &made {
-            Ok(_) => (ACCEPTED.to_owned(), String::new()),
-            Err(reason) => reason.clone(),
-        };
-        self.attempts.push(attempt);
-        Ok(made.map_err(|(verdict, _)| verdict))
-    }
-
-    fn made(
-        &mut self,
-        ask: Option<&Ask>,
-        row: &Row,
-        (extra, failures): (&Map<String, Value>, &[Value]),
-        draws: &mut Draws,
+        (extra, failures): (&Map<String, Value>, Value),
         attempt: &mut Attempt,
-    ) -> Result<Result<(Row, Value), Refused>, BuildError> {
-        let mut seen = row.clone();
+    ) -> Result<(Row, Value), RowError> {
+        let mut draws = draws(self.spec.seed, &self.stage.name, &row.id, attempt.attempt);
+        let (mut made, mut seen, mut value) = (row.clone(), row.clone(), Value::Null);
         seen.fields.extend(extra.clone());
-        let (mut made, mut value) = (row.clone(), Value::Null);
         if let Some(ask) = ask {
             let mut fields = seen.fields.clone();
-            fields.insert("failures".to_owned(), failures.into());
-            let (asked, said) = self.asked(ask, row, fields, draws)?;
+            fields.insert("failures".to_owned(), failures);
+            let (asked, said) = self.asked(ask, row, fields, &mut draws)?;
             attempt.asked = Some(asked);
-            match said {
-                Ok(said) => value = said,
-                Err(reason) => return Ok(Err(reason)),
-            }
+            value = said.map_err(|(verdict, why)| rejected(attempt, verdict.to_owned(), why))?;
             made.fields.extend(fields_of(ask, &value));
             seen.fields.extend(fields_of(ask, &value));
         }
         for call in &self.stage.checks {
-            let found = self.outside.check(call, &seen)?;
+            let found = (self.check)(call, &seen)?;
             let name = call.check.clone();
-            attempt.checks.push(Checked { name: name.clone(), pass: found.is_none(), found: found.clone() });
+            attempt.checks.push(Checked { name, pass: found.is_none(), found: found.clone() });
             if let Some(found) = found {
-                return Ok(Err((format!("check {name}"), found)));
+                return Err(rejected(attempt, format!("check {}", call.check), found));
             }
         }
-        for judge in &self.stage.judges {
-            let (asked, said) = self.asked(&judge.ask, row, seen.fields.clone(), draws)?;
+        for Judge { name, ask, accept } in &self.stage.judges {
+            let (asked, said) = self.asked(ask, row, seen.fields.clone(), &mut draws)?;
             // No decision is a rejection.
-            let accepts = |said: &Value| holds(&judge.accept, &fields_of(&judge.ask, said)) == Ok(true);
-            let pass = said.as_ref().is_ok_and(accepts);
-            let reason = match said {
-                Err((verdict, why)) if verdict == ERROR => (verdict, why),
-                _ => (
-                    format!("judge {}", judge.name),
-                    format!("the judge {} said: {}", judge.name, asked.reply),
-                ),
+            let pass = said.as_ref().is_ok_and(|said| holds(accept, &fields_of(ask, said)) == Ok(true));
+            let (verdict, why) = match said {
+                Err((ERROR, why)) => (ERROR.to_owned(), why),
+                _ => (format!("judge {name}"), format!("the judge {name} said: {}", asked.reply)),
             };
-            attempt.judges.push(Judged { name: judge.name.clone(), pass, asked });
+            attempt.judges.push(Judged { name: name.clone(), pass, asked });
             if !pass {
-                return Ok(Err(reason));
+                return Err(rejected(attempt, verdict, why));
             }
         }
-        Ok(Ok((made, value)))
+        Ok((made, value))
     }
 
+    /// Asks. The value of the reply, or the verdict on it and what is wrong.
     fn asked(
         &mut self,
         ask: &Ask,
         row: &Row,
         mut fields: Map<String, Value>,
         draws: &mut Draws,
-    ) -> Result<(Asked, Result<Value, Refused>), BuildError> {
+    ) -> Result<(Asked, Read), RowError> {
         fields.insert("settings".to_owned(), self.settings.clone().into());
-        let messages = messages(ask, &fields).map_err(|why| self.wrong(row, &why))?;
-        let seed = draws.below(SEEDS);
-        let mut asked = Asked { prompt: digest(&messages), seed, ..Asked::default() };
-        let said = match self.outside.reply(ask, &messages, seed) {
-            Ok(said) => said,
+        let messages = messages(ask, &fields).map_err(|why| wrong(row, &why))?;
+        let mut asked = Asked { prompt: digest(&messages), seed: draws.below(SEEDS), ..Asked::default() };
+        let value = match (self.reply)(ask, &messages, asked.seed) {
+            Ok(said) => {
+                let value = read(ask, &said);
+                (asked.reply, asked.ending) = (said.text, said.ending);
+                value
+            }
             Err(error) => {
                 asked.error = Some(error.message.clone());
-                return Ok((asked, Err((ERROR.to_owned(), error.message))));
+                Err((ERROR, error.message))
             }
         };
-        let value = read(ask, &said).map_err(|(verdict, why)| (verdict.to_owned(), why));
         asked.parsed = value.as_ref().ok().filter(|value| !value.is_string()).cloned();
-        (asked.reply, asked.ending) = (said.text, said.ending);
         Ok((asked, value))
     }
+}
 
-    fn wrong(&self, row: &Row, why: &str) -> BuildError {
-        BuildError::stage(&self.stage.name, format!("row {}: {why}", row.id))
-    }
+fn wrong(row: &Row, why: &str) -> RowError {
+    RowError::Fault(format!("row {}: {why}", row.id))
+}
+
+fn rejected(attempt: &mut Attempt, verdict: String, why: String) -> RowError {
+    (attempt.verdict, attempt.why) = (verdict.clone(), why);
+    RowError::Rejected(verdict)
 }
 
 /// The reply of an attempt that a check or a judge refused.
@@ -235,8 +217,9 @@ pub fn digest(messages: &[Message]) -> String {
 /// Fields that a reply gives the row: the field that it becomes, an object's own, or `reply` for the text of a step.
 fn fields_of(ask: &Ask, value: &Value) -> Map<String, Value> {
     match (&ask.into, value) {
-        (Some(into), value) => Map::from_iter([(into.clone(), value.clone())]),
         (None, Value::Object(fields)) => fields.clone(),
-        (None, other) => Map::from_iter([("reply".to_owned(), other.clone())]),
+        (into, value) => {
+            Map::from_iter([(into.clone().unwrap_or_else(|| "reply".to_owned()), value.clone())])
+        }
     }
 }

@@ -17,3 +17,5 @@ pub mod rows;
 pub mod show;
 pub mod stage_file;
 pub mod yields;
+
+pub use life::fault;

@@ -1,60 +1,71 @@
 //! The generator and the checker of a build, opened when a stage asks them, and a tokenizer that is opened when a maker counts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde_json::{Value, json};
 
 use crate::chat::ChatModel;
-use crate::chat::endpoint::{Endpoint, EndpointThinking, Keys, Patience, is_address};
+use crate::chat::endpoint::{Endpoint, KeyArgs, Patience, is_address};
 use crate::embedder::Embedder;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, ModelStore, TokenCounter, Weights};
+use crate::runs::setup::{Thinking, WrongUsage, positive, wrong};
 use palimpsest_core::digest::sha256;
-use palimpsest_core::engine::{ContextLength, LocalOptions, ThinkingOptions};
+use palimpsest_core::engine::{ContextLength, LocalOptions};
 use palimpsest_core::text::{CountTokens, SpecialTokens, TextError, ThinkingMode};
 use palimpsest_data::build::Role;
 
-/// How models are opened.
-#[derive(Debug, Clone)]
-pub struct ModelOptions {
-    pub on: DeviceArgs,
-    pub in_dtype: DtypeArgs,
-    /// Maximum tokens of prompt and reply of a local model, thoughts apart.
-    pub context: usize,
-    pub thinking: ThinkingOptions,
-    pub endpoint_thinking: EndpointThinking,
-    pub patience: Patience,
-    pub keys: Keys,
-    /// Calls at once, where both models are endpoints.
-    pub jobs: usize,
+/// The models, and how they are opened.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct Models {
+    /// The generator, which writes: `local:NAME` or NAME (whatever --model of `run` takes), or `http://host[:port]/v1#model`.
+    #[arg(long = "model", value_name = "MODEL")]
+    generator: Option<String>,
+    /// The checker, which judges what the generator wrote; best of another family of models.
+    #[arg(long, value_name = "MODEL")]
+    checker: Option<String>,
+    /// Let one model write and check: --checker may be left out, or be the same model.
+    #[arg(long)]
+    one_model: bool,
+    #[command(flatten)]
+    on: DeviceArgs,
+    #[command(flatten)]
+    in_dtype: DtypeArgs,
+    /// Local models: most tokens of prompt and reply.
+    #[arg(long, default_value_t = 16_384, value_name = "TOKENS", value_parser = positive, help_heading = "Model")]
+    context: usize,
+    #[command(flatten)]
+    thinking: Thinking,
+    /// Endpoints: rows at once [default: 4]. What is built is the same.
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Endpoint")]
+    jobs: Option<usize>,
+    /// Endpoint: most seconds to wait for one reply.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", help_heading = "Endpoint")]
+    timeout: u64,
+    /// Endpoint: attempts after a failed first one.
+    #[arg(long, default_value_t = 5, help_heading = "Endpoint")]
+    retries: usize,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
-/// The models by name: `local:NAME`, a name, or `http://host[:port]/v1#model`.
-#[derive(Debug, Clone)]
-pub struct Models {
-    pub generator: Option<String>,
-    pub checker: Option<String>,
-    /// The generator may check its own rows.
-    pub one_model: bool,
-    pub options: ModelOptions,
-}
+/// Default parallel endpoint calls, as of judging.
+const JOBS: usize = 4;
+
+type Model = Box<dyn ChatModel + Send>;
 
 /// Models that one thread asks.
 #[derive(Default)]
-pub struct Worker {
-    generator: Option<Box<dyn ChatModel + Send>>,
-    /// `None`: the generator checks.
-    checker: Option<Box<dyn ChatModel + Send>>,
-}
+pub struct Worker(BTreeMap<Role, Model>);
 
 impl Worker {
+    /// Without a checker the generator checks.
     pub fn of(&mut self, role: Role) -> Option<&mut (dyn ChatModel + Send)> {
-        let model = match (role, &mut self.checker) {
-            (Role::Checker, Some(checker)) => checker,
-            _ => self.generator.as_mut()?,
-        };
-        Some(model.as_mut())
+        let role = if self.0.contains_key(&role) { role } else { Role::Generator };
+        Some(self.0.get_mut(&role)?.as_mut())
     }
 }
 
@@ -63,36 +74,56 @@ fn local(name: &str) -> &str {
 }
 
 impl Models {
-    fn name(&self, role: Role) -> anyhow::Result<&str> {
-        let (given, flag) = match role {
-            Role::Checker if self.checker.is_some() || !self.one_model => (&self.checker, "--checker"),
-            _ => (&self.generator, "--model"),
-        };
-        given.as_deref().with_context(|| {
-            let checks = if flag == "--checker" { ", or let the generator check by --one-model" } else { "" };
-            format!("a stage asks a model that is not given; name it with {flag}{checks}")
-        })
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.generator.iter().chain(&self.checker).map(String::as_str)
+    }
+
+    /// Refuses flags that do not go together.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let thinking = self.thinking.check(self.names().any(is_address));
+        thinking.map_err(|error| WrongUsage(error.to_string()))?;
+        self.keys.of(self.names())?;
+        Ok(())
+    }
+
+    /// Refuses roles without a model.
+    pub fn check_roles(&self, roles: &BTreeSet<Role>) -> anyhow::Result<()> {
+        match roles.iter().find(|role| self.name(**role).is_none()) {
+            None => Ok(()),
+            Some(Role::Generator) => wrong(
+                "--model is missing: the spec's stages ask a generator; give local:NAME or http://host[:port]/v1#model",
+            ),
+            Some(Role::Checker) => wrong(
+                "--checker is missing: the spec's stages ask a checker; give local:NAME or http://host[:port]/v1#model, or --model and \
+                 --one-model",
+            ),
+        }
+    }
+
+    fn name(&self, role: Role) -> Option<&str> {
+        match role {
+            Role::Checker if self.checker.is_some() || !self.one_model => self.checker.as_deref(),
+            _ => self.generator.as_deref(),
+        }
+    }
+
+    fn names_of(&self, roles: &BTreeSet<Role>) -> anyhow::Result<BTreeMap<Role, &str>> {
+        self.check_roles(roles)?;
+        Ok(roles.iter().filter_map(|role| Some((*role, self.name(*role)?))).collect())
     }
 
     /// Names and digests of the models that these roles need. Fails if one is missing, or if the generator would check itself unasked.
     pub fn identities(&self, roles: &BTreeSet<Role>) -> anyhow::Result<Vec<(&'static str, Value)>> {
-        let mut found: Vec<(&'static str, Value)> = Vec::new();
-        for role in roles {
-            let name = self.name(*role)?;
-            let digest = match is_address(name) {
-                true => sha256(name),
-                false => {
-                    let store = ModelStore::open()?;
-                    store.digest(&store.resolve_to_run(local(name))?)?
-                }
-            };
-            let shown = if is_address(name) { name } else { local(name) };
-            let of = match role {
-                Role::Generator => "generator",
-                Role::Checker => "checker",
-            };
-            found.push((of, json!({"name": shown, "digest": digest})));
-        }
+        let identity = |(role, name): (Role, &str)| -> anyhow::Result<(&'static str, Value)> {
+            let of = if role == Role::Generator { "generator" } else { "checker" };
+            if is_address(name) {
+                return Ok((of, json!({"name": name, "digest": sha256(name)})));
+            }
+            let (store, name) = (ModelStore::open()?, local(name));
+            let digest = store.digest(&store.resolve_to_run(name)?)?;
+            Ok((of, json!({"name": name, "digest": digest})))
+        };
+        let found: Vec<_> = self.names_of(roles)?.into_iter().map(identity).collect::<anyhow::Result<_>>()?;
         if let [(_, generator), (_, checker)] = found.as_slice() {
             ensure!(
                 self.one_model || generator["digest"] != checker["digest"],
@@ -106,43 +137,37 @@ impl Models {
 
     /// Opens the models of these roles.
     pub fn open(&self, roles: &BTreeSet<Role>) -> anyhow::Result<Vec<Worker>> {
-        let names: BTreeSet<&str> =
-            roles.iter().map(|role| self.name(*role)).collect::<anyhow::Result<_>>()?;
-        let all_at_endpoints = names.iter().all(|name| is_address(name));
-        let count = if all_at_endpoints { self.options.jobs.max(1) } else { 1 };
-        let mut workers: Vec<Worker> =
-            (0..count).map(|_| Worker { generator: None, checker: None }).collect();
-        for role in roles {
-            let name = self.name(*role)?;
-            let is_same = *role == Role::Checker && roles.contains(&Role::Generator) && names.len() == 1;
-            if is_same {
-                continue;
-            }
-            let models = self.open_one(name, count)?;
-            for (worker, model) in workers.iter_mut().zip(models) {
-                match role {
-                    Role::Generator => worker.generator = Some(model),
-                    Role::Checker => worker.checker = Some(model),
-                }
+        let mut names = self.names_of(roles)?;
+        if names.get(&Role::Generator) == names.get(&Role::Checker) {
+            names.remove(&Role::Checker);
+        }
+        let count =
+            if names.values().all(|name| is_address(name)) { self.jobs.unwrap_or(JOBS).max(1) } else { 1 };
+        let mut workers: Vec<Worker> = (0..count).map(|_| Worker::default()).collect();
+        for (role, name) in names {
+            for (worker, model) in workers.iter_mut().zip(self.open_one(name, count)?) {
+                worker.0.insert(role, model);
             }
         }
         Ok(workers)
     }
 
-    fn open_one(&self, name: &str, count: usize) -> anyhow::Result<Vec<Box<dyn ChatModel + Send>>> {
-        let ModelOptions { on, in_dtype, context, thinking, endpoint_thinking, patience, keys, .. } =
-            &self.options;
+    fn open_one(&self, name: &str, count: usize) -> anyhow::Result<Vec<Model>> {
         if is_address(name) {
-            let model = Endpoint::from_address(name, keys, *patience)?.thinking(endpoint_thinking.clone());
+            let timeout = Duration::from_secs(self.timeout.max(1));
+            let patience = Patience { timeout, retries: self.retries, ..Patience::default() };
+            let model = Endpoint::from_address(name, &self.keys.of(self.names())?, patience)?;
+            let model = model.thinking(self.thinking.endpoint());
             model.check_reachable()?;
-            return Ok((0..count).map(|_| Box::new(model.clone()) as Box<_>).collect());
+            return Ok((0..count).map(|_| Box::new(model.clone()) as Model).collect());
         }
-        let args = ModelArgs { on: on.clone(), in_dtype: in_dtype.clone(), weights: Weights::default() };
+        let (on, in_dtype) = (self.on.clone(), self.in_dtype.clone());
+        let thinking = self.thinking.local();
         let thought = if thinking.mode == ThinkingMode::Off { 0 } else { thinking.max };
         let options = LocalOptions {
-            context: ContextLength::AtMost(context.saturating_add(thought)),
-            thinking: *thinking,
-            ..args.options()?
+            context: ContextLength::AtMost(self.context.saturating_add(thought)),
+            thinking,
+            ..ModelArgs { on, in_dtype, weights: Weights::default() }.options()?
         };
         Ok(vec![Box::new(models::open(local(name), &options)?.model)])
     }
@@ -169,9 +194,9 @@ impl LazyTokens {
     }
 
     /// Name and digest, once it was needed.
-    pub fn identity(&self) -> Option<Value> {
+    pub fn identity(&self) -> Option<(&'static str, Value)> {
         let counter = self.opened.get()?.as_ref().ok()?;
-        Some(json!({"name": counter.name, "digest": counter.digest}))
+        Some(("tokenizer", json!({"name": counter.name, "digest": counter.digest})))
     }
 }
 
@@ -186,16 +211,14 @@ impl CountTokens for LazyTokens {
 }
 
 /// Vectors of the built-in embedding model, which is opened when it is first needed.
-#[derive(Default)]
-pub struct LazyEmbedder(OnceLock<Result<Embedder, String>>);
-
-impl LazyEmbedder {
-    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
-        let open = || -> anyhow::Result<Embedder> {
-            Embedder::built_in()?;
-            Ok(Embedder::open(&ModelStore::open()?.embedder()?)?)
-        };
-        let embedder = self.0.get_or_init(|| open().map_err(|error| format!("{error:#}"))).as_ref();
+pub fn embedder() -> impl Fn(&[&str]) -> Result<Vec<Vec<f32>>, String> + Sync {
+    let opened: OnceLock<Result<Embedder, String>> = OnceLock::new();
+    let open = || -> anyhow::Result<Embedder> {
+        Embedder::built_in()?;
+        Ok(Embedder::open(&ModelStore::open()?.embedder()?)?)
+    };
+    move |texts| {
+        let embedder = opened.get_or_init(|| open().map_err(|error| format!("{error:#}"))).as_ref();
         embedder.map_err(Clone::clone)?.embed(texts, |_| {}).map_err(|error| error.to_string())
     }
 }

@@ -64,7 +64,8 @@ fn numbered(rows: impl Iterator<Item = Map<String, Value>>) -> Vec<Row> {
     rows.enumerate().map(row).collect()
 }
 
-fn text_of(value: &Value) -> String {
+/// A text as it is, any other value as JSON.
+pub fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -86,27 +87,21 @@ pub fn form(stage: &Stage, known: &Known, part: Part) -> Result<Vec<Row>, BuildE
         rows = grouped(stage, &rows)?;
     }
     if let Some(field) = &stage.each {
-        let spread: Result<Vec<Vec<Row>>, BuildError> =
-            rows.iter().map(|row| spread(stage, row, field)).collect();
-        rows = spread?.concat();
+        let spread = rows.iter().map(|row| spread(stage, row, field));
+        rows = spread.collect::<Result<Vec<_>, _>>()?.concat();
     }
     if stage.times > 1 {
-        let copies = |row: &Row| {
-            (0..stage.times).map(|n| part_of(row, n, [("copy".to_owned(), n.into())])).collect::<Vec<_>>()
-        };
-        rows = rows.iter().flat_map(copies).collect();
+        let copy = |row, n: usize| part_of(row, n, [("copy".to_owned(), n.into())]);
+        rows = rows.iter().flat_map(|row| (0..stage.times).map(move |n| copy(row, n))).collect();
     }
     let mut ids = BTreeSet::new();
     for row in &mut rows {
         row.fields.extend(stage.set.clone());
         if !ids.insert(row.id.clone()) {
-            return Err(BuildError::stage(
-                &stage.name,
-                format!(
-                    "two rows have the id {:?}; give the rows ids of their own in the field `id`",
-                    row.id
-                ),
-            ));
+            let id = &row.id;
+            let why =
+                format!("two rows have the id {id:?}; give the rows ids of their own in the field `id`");
+            return Err(BuildError::stage(&stage.name, why));
         }
     }
     Ok(rows)
@@ -119,30 +114,29 @@ fn part_of(row: &Row, nth: usize, fields: impl IntoIterator<Item = (String, Valu
 }
 
 fn grouped(stage: &Stage, rows: &[Row]) -> Result<Vec<Row>, BuildError> {
-    let mut groups: Vec<Row> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut groups, mut places): (Vec<(Row, Vec<Value>)>, _) = (Vec::new(), BTreeMap::new());
     for row in rows {
-        let mut fields = Map::new();
+        let mut values = Map::new();
         for path in &stage.group {
             let value = row.get(path).ok_or_else(|| lacks(stage, row, path, "a value to group by"))?;
-            let name = path.rsplit('.').next().unwrap_or(path);
-            fields.insert(name.to_owned(), value.clone());
+            values.insert(path.rsplit('.').next().unwrap_or(path).to_owned(), value.clone());
         }
-        let id = fields.values().map(text_of).collect::<Vec<_>>().join("/");
-        let place = *places.entry(id.clone()).or_insert_with(|| {
-            fields.insert("rows".to_owned(), Value::Array(Vec::new()));
-            groups.push(Row { id, parents: Vec::new(), fields });
-            groups.len() - 1
-        });
-        let Some(group) = groups.get_mut(place) else { continue };
+        let id = values.values().map(text_of).collect::<Vec<_>>().join("/");
+        let place = *places.entry(id.clone()).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push((Row { id, parents: Vec::new(), fields: values }, Vec::new()));
+        }
+        let (group, rows) = &mut groups[place];
         group.parents.extend(row.parents.iter().cloned());
-        if let Some(Value::Array(list)) = group.fields.get_mut("rows") {
-            let mut fields = row.fields.clone();
-            fields.entry("id").or_insert_with(|| row.id.clone().into());
-            list.push(Value::Object(fields));
-        }
+        let mut fields = row.fields.clone();
+        fields.entry("id").or_insert_with(|| row.id.clone().into());
+        rows.push(fields.into());
     }
-    Ok(groups)
+    let whole = |(mut group, rows): (Row, Vec<Value>)| {
+        group.fields.insert("rows".to_owned(), rows.into());
+        group
+    };
+    Ok(groups.into_iter().map(whole).collect())
 }
 
 fn spread(stage: &Stage, row: &Row, field: &str) -> Result<Vec<Row>, BuildError> {
@@ -155,11 +149,8 @@ fn spread(stage: &Stage, row: &Row, field: &str) -> Result<Vec<Row>, BuildError>
 }
 
 fn lacks(stage: &Stage, row: &Row, field: &str, what: &str) -> BuildError {
-    BuildError::stage(
-        &stage.name,
-        format!(
-            "row {} has no field `{field}` that is {what}; an earlier stage or the table gives it",
-            row.id
-        ),
-    )
+    let id = &row.id;
+    let why =
+        format!("row {id} has no field `{field}` that is {what}; an earlier stage or the table gives it");
+    BuildError::stage(&stage.name, why)
 }

@@ -41,6 +41,13 @@ pub struct Attempt {
     pub why: String,
 }
 
+impl Attempt {
+    /// The question, and the judges' ones.
+    pub fn asked(&self) -> impl Iterator<Item = &Asked> {
+        self.asked.iter().chain(self.judges.iter().map(|judge| &judge.asked))
+    }
+}
+
 pub const ACCEPTED: &str = "accepted";
 pub const ERROR: &str = "error";
 
@@ -53,7 +60,7 @@ pub struct Asked {
     pub seed: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reply: String,
-    #[serde(default, skip_serializing_if = "Ending::is_turn")]
+    #[serde(default, skip_serializing_if = "is_turn")]
     pub ending: Ending,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parsed: Option<Value>,
@@ -73,10 +80,8 @@ pub enum Ending {
     Scored,
 }
 
-impl Ending {
-    fn is_turn(&self) -> bool {
-        *self == Ending::Turn
-    }
+fn is_turn(ending: &Ending) -> bool {
+    *ending == Ending::Turn
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,29 +126,35 @@ pub struct Rejected {
     pub fields: Map<String, Value>,
 }
 
-/// The lines of a stage.
-pub struct StageLog(RowLog<Line>);
+/// The attempts at a row, and what became of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Passed {
+    pub attempts: Vec<Attempt>,
+    pub outcome: Outcome,
+}
 
-impl StageLog {
-    /// Opens or creates a file. Attempts after the last outcome are cut off: their row is asked again.
-    pub fn open(dir: &Path, name: &str) -> Result<Self, JsonlError> {
-        let mut log: RowLog<Line> = RowLog::open(dir, name)?;
-        let whole =
-            log.rows.iter().rposition(|line| !matches!(line, Line::Attempt(_))).map_or(0, |at| at + 1);
-        if whole < log.rows.len() {
-            let kept = log.rows[..whole].to_vec();
-            log.rewrite(kept)?;
-        }
-        Ok(StageLog(log))
+impl Passed {
+    /// The last error, if every attempt was one.
+    pub fn error(&self) -> Option<&str> {
+        let all = self.attempts.iter().all(|attempt| attempt.verdict == ERROR);
+        self.attempts.last().filter(|_| all).map(|last| last.why.as_str())
     }
 
-    pub fn append(&mut self, lines: Vec<Line>) -> Result<(), JsonlError> {
-        if lines.is_empty() { Ok(()) } else { self.0.append_all(lines) }
+    pub fn lines(self) -> impl Iterator<Item = Line> {
+        let attempts = self.attempts.into_iter().map(|attempt| Line::Attempt(Box::new(attempt)));
+        attempts.chain([Line::Row(Box::new(self.outcome))])
     }
+}
 
-    pub fn lines(&self) -> &[Line] {
-        &self.0.rows
+/// Opens or creates a file. Attempts after the last outcome are cut off: their row is asked again.
+pub fn open(dir: &Path, name: &str) -> Result<RowLog<Line>, JsonlError> {
+    let mut log: RowLog<Line> = RowLog::open(dir, name)?;
+    let torn = log.rows.iter().rev().take_while(|line| matches!(line, Line::Attempt(_))).count();
+    if torn > 0 {
+        let kept = log.rows[..log.rows.len() - torn].to_vec();
+        log.rewrite(kept)?;
     }
+    Ok(log)
 }
 
 /// Lines of a file that another process may be writing.
@@ -174,6 +185,6 @@ pub fn taken(lines: &[Line]) -> Option<usize> {
 }
 
 /// Rows that a stage made so far.
-pub fn made(lines: &[Line]) -> Vec<Row> {
-    outcomes(lines).flat_map(|outcome| outcome.made.iter().cloned()).collect()
+pub fn made(lines: &[Line]) -> impl Iterator<Item = &Row> {
+    outcomes(lines).flat_map(|outcome| &outcome.made)
 }

@@ -25,7 +25,7 @@ impl Yield {
         let mut counts = Yield { stage: stage.to_owned(), ..Yield::default() };
         for attempt in attempts(lines) {
             counts.attempts += 1;
-            counts.asks += attempt.judges.len() + usize::from(attempt.asked.is_some());
+            counts.asks += attempt.asked().count();
         }
         for outcome in outcomes(lines) {
             counts.rows += 1;
@@ -41,9 +41,8 @@ impl Yield {
 
     /// `check filled: 2; schema: 1`
     pub fn reasons(&self) -> String {
-        let reasons: Vec<String> =
-            self.rejected.iter().map(|(reason, rows)| format!("{reason}: {rows}")).collect();
-        reasons.join("; ")
+        let reasons = self.rejected.iter().map(|(reason, rows)| format!("{reason}: {rows}"));
+        reasons.collect::<Vec<_>>().join("; ")
     }
 }
 
