@@ -90,8 +90,7 @@ pub(super) fn review(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, R
 }
 
 fn reviewed(form: &Form, row: &Row, reviews: &[&Review]) -> Result<Made, RowError> {
-    let mut row = row.clone();
-    row.parents = vec![row.id.clone()];
+    let mut row = row.copy();
     let Some(first) = reviews.first() else { return Ok(Ok(row)) };
     let settled = reviews.iter().rev().find(|review| review.settles);
     let agreed = reviews.iter().all(|review| review.label == first.label);
