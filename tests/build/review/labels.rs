@@ -57,9 +57,8 @@ fn labels_drop_keep_edit_and_exchange_the_type() {
 
 #[test]
 fn raters_who_disagree_decide_nothing_until_it_is_settled() {
-    let form = form();
     let mut reviews = vec![said("a", "x", "accept"), said("a", "y", "reject")];
-    let of = |reviews: &[Review]| reviewed(&form, &row("a"), &reviews.iter().collect::<Vec<_>>()).unwrap();
+    let of = |reviews: &[Review]| reviewed(reviews).unwrap();
     assert_eq!(of(&reviews), Err(("a".to_owned(), "raters disagree".to_owned())));
     reviews.push(Review { settles: true, ..said("a", "z", "accept") });
     assert_eq!(of(&reviews).unwrap().text("review.label"), Ok("accept"));

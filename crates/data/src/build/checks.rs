@@ -6,11 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::error::RowError;
-use super::expression;
-use super::kind::{Check, Found, With};
-use super::row::Row;
-use super::setting::{Setting, parameter};
+use super::kind::Check;
+use super::setting::parameter;
+use super::{Found, Row, RowError, Setting, With, expression};
 use crate::case::Turn;
 use crate::case::check::is_stray;
 use crate::case::check::words::{change_words, content_words, is_of_time, listed_words};

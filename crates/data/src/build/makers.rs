@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::error::RowError;
-use super::kind::{Made, Maker};
-use super::review;
-use super::row::Row;
-use super::setting::Setting;
+use super::kind::Maker;
+use super::{Made, Row, RowError, Setting, review};
 use crate::ground::words::folded;
 
 pub const MAKERS: &[(&str, Maker)] =

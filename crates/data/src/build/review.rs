@@ -3,11 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::error::RowError;
-use super::kind::Made;
 use super::rating::Review;
-use super::row::Row;
-use super::setting::Setting;
+use super::{Made, Row, RowError, Setting};
 use crate::ground::order::unique;
 use crate::statistics::kappa::{Weights, confusion, kappa};
 
@@ -120,7 +117,7 @@ fn reviewed(form: &Form, row: &Row, reviews: &[&Review]) -> Result<Made, RowErro
 }
 
 /// How raters agree, and how often they edit.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agreement {
     pub rows: usize,
     /// Rows with a review.
@@ -138,15 +135,7 @@ pub struct Agreement {
 pub fn agreement(form: &Form, rows: &[Row], reviews: &[Review]) -> Agreement {
     let names = form.labels();
     let place = |review: &Review| names.iter().position(|name| *name == review.label);
-    let mut found = Agreement {
-        rows: rows.len(),
-        reviewed: 0,
-        edited: 0,
-        labels: Vec::new(),
-        twice: 0,
-        same: 0,
-        kappa: None,
-    };
+    let mut found = Agreement { rows: rows.len(), ..Agreement::default() };
     let (mut counts, mut pairs) = (vec![0; names.len()], Vec::new());
     for row in rows {
         let given: Vec<&Review> = reviews.iter().filter(|one| one.row == row.id && !one.settles).collect();

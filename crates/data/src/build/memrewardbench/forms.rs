@@ -13,9 +13,8 @@ pub fn skip(setting: &Setting<'_>, row: &Row) -> Rows {
     let (turns, notes): (Vec<String>, Vec<String>) = (row.read("turns")?, row.read("notes")?);
     let [least, most]: [usize; 2] = setting.needed("run")?;
     if turns.len() != notes.len() {
-        let what =
-            format!("row {}: {} turns and {} notes; give one a turn", row.id, turns.len(), notes.len());
-        return Err(RowError::Fault(what));
+        let found = format!("{} turns and {} notes; give one a turn", turns.len(), notes.len());
+        return Err(RowError::Fault(format!("row {}: {found}", row.id)));
     }
     let mut draws = setting.draws(&row.id, 0);
     let run = least + draws.index((most + 1).saturating_sub(least));
