@@ -5,5 +5,6 @@ mod engine;
 mod knowme;
 mod memrewardbench;
 mod review;
+mod specs;
 mod stale;
 mod subtlememory;

@@ -1,5 +1,7 @@
 //! Reviews of builds and their publication, by the commands.
 
+mod labels;
+
 use std::path::{Path, PathBuf};
 
 use palimpsest::builds::stage_file::{Outcome, outcomes, read};

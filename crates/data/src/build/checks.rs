@@ -4,21 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::error::RowError;
-use super::expression;
 use super::kind::Check;
-use super::row::Row;
-use super::setting::Setting;
+use super::setting::parameter;
+use super::{Found, Row, RowError, Setting, With, expression};
 use crate::case::Turn;
 use crate::case::check::is_stray;
 use crate::case::check::words::{change_words, content_words, is_of_time, listed_words};
 use crate::construct::session::{ASSISTANT, USER};
 use crate::ground::words::{counted, folded, phrase, words};
-
-type With = Map<String, Value>;
-type Found = Result<Option<String>, RowError>;
 
 pub const CHECKS: &[(&str, Check)] = &[
     ("filled", filled),
@@ -31,8 +26,6 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("size", size),
     ("one-of", one_of),
     ("equals", equals),
-    ("overlap", |_, with, row| overlap(with, row, "most")),
-    ("overlap-least", |_, with, row| overlap(with, row, "least")),
     ("turns", turns),
     ("holds", holds),
 ];
@@ -42,11 +35,7 @@ const NO_VALUE: [&str; 3] = ["null", "none", "n/a"];
 
 /// A parameter of a check; a fault if it is of another type.
 pub fn given<T: DeserializeOwned>(with: &With, name: &str) -> Result<Option<T>, RowError> {
-    let Some(value) = with.get(name) else { return Ok(None) };
-    let read = T::deserialize(value);
-    read.map(Some).map_err(|error| {
-        RowError::Fault(format!("the check's parameter `{name}` is {value}: {error}; correct it in the spec"))
-    })
+    parameter(with, "check's parameter", name, "correct it in the spec")
 }
 
 /// A parameter that the check needs.
@@ -158,9 +147,13 @@ fn size(_: &Setting<'_>, with: &With, row: &Row) -> Found {
         Some(Value::Array(list)) => (list.len(), "element"),
         _ => (words(&text(row, &path)).len(), "word"),
     };
-    let least = given(with, "least")?.unwrap_or(0);
-    let most = given(with, "most")?.unwrap_or(usize::MAX);
-    Ok((!(least..=most).contains(&size)).then(|| format!("`{path}` has {}", counted(size, unit))))
+    beyond(with, 0, &path, size, unit)
+}
+
+/// A number of units beyond the parameters `least` and `most`.
+fn beyond(with: &With, usual: usize, path: &str, number: usize, unit: &str) -> Found {
+    let (least, most) = (given(with, "least")?.unwrap_or(usual), given(with, "most")?.unwrap_or(usize::MAX));
+    Ok((!(least..=most).contains(&number)).then(|| format!("`{path}` has {}", counted(number, unit))))
 }
 
 /// `field`: is one of the values `of`; letter case and white space of texts do not count.
@@ -185,28 +178,15 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// `a`, `b`: the share of the word triples of `a` that `b` has is at most `most`, or at least `least`; of pairs or words if `a` has fewer.
-fn overlap(with: &With, row: &Row, limit: &str) -> Found {
-    let (a, b): (String, String) = (needed(with, "a")?, needed(with, "b")?);
-    let bound: f64 = needed(with, limit)?;
-    let [of, other] = [&a, &b].map(|path| words(&text(row, path)));
-    let size = of.len().clamp(1, 3);
-    let [of, other] = [&of, &other].map(|words| words.windows(size).collect::<BTreeSet<_>>());
-    let share = of.intersection(&other).count() as f64 / of.len().max(1) as f64;
-    let misses = if limit == "most" { share > bound } else { share < bound };
-    Ok(misses.then(|| format!("`{b}` has {:.0}% of the word triples of `{a}`", 100.0 * share)))
-}
-
 /// `field`: `least` to `most` turns with texts, by user and assistant in turn.
 fn turns(_: &Setting<'_>, with: &With, row: &Row) -> Found {
     let path: String = needed(with, "field")?;
     let Ok(turns) = row.read::<Vec<Turn>>(&path) else {
         return Ok(Some(format!("`{path}` is no list of turns with role and content")));
     };
-    let least = given(with, "least")?.unwrap_or(1);
-    let most = given(with, "most")?.unwrap_or(usize::MAX);
-    if !(least..=most).contains(&turns.len()) {
-        return Ok(Some(format!("`{path}` has {}", counted(turns.len(), "turn"))));
+    let beyond = beyond(with, 1, &path, turns.len(), "turn")?;
+    if beyond.is_some() {
+        return Ok(beyond);
     }
     let speakers = [USER, ASSISTANT].into_iter().cycle();
     let wrong =

@@ -34,3 +34,13 @@ pub enum RowError {
     /// The spec or a source is wrong; the build ends.
     Fault(String),
 }
+
+impl RowError {
+    pub fn rejected(why: impl ToString) -> Self {
+        RowError::Rejected(why.to_string())
+    }
+
+    pub fn fault(what: impl ToString) -> Self {
+        RowError::Fault(what.to_string())
+    }
+}

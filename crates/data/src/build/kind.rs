@@ -4,8 +4,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use palimpsest_core::digest::sha256;
+use palimpsest_core::files::write_atomically;
+
 use super::error::{BuildError, RowError};
-use super::row::Row;
+use super::row::{Row, object};
 use super::setting::Setting;
 
 /// Data of a benchmark that can be built.
@@ -38,17 +41,52 @@ pub struct Published {
     pub details: Map<String, Value>,
 }
 
+impl Published {
+    /// `written`: the row as written; `details`: an object.
+    pub fn new(uid: impl Into<String>, row: &Row, written: impl AsRef<[u8]>, details: Value) -> Self {
+        Published { uid: uid.into(), row: row.id.clone(), digest: sha256(written), details: object(details) }
+    }
+}
+
+/// Files by their paths in the folder, and what is in them.
+pub type Data = (Vec<(String, Vec<u8>)>, Vec<Published>);
+
+/// Writes files of a kind into a folder.
+pub fn write(
+    setting: &Setting<'_>,
+    folder: &Path,
+    data: Result<Data, RowError>,
+) -> Result<Vec<Published>, BuildError> {
+    let (files, published) = data.map_err(|error| setting.broken(error))?;
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent).map_err(BuildError::io("create", parent))?;
+        write_atomically(&path, &bytes).map_err(BuildError::io("write", &path))?;
+    }
+    Ok(published)
+}
+
 /// Makes rows without a model.
 #[derive(Clone, Copy)]
 pub enum Maker {
     /// Of one row. The ids of what it makes begin with the row's.
-    Each(fn(&Setting<'_>, &Row) -> Result<Vec<Row>, RowError>),
+    Each(fn(&Setting<'_>, &Row) -> Rows),
     /// Of all rows at once, each with its row or the reason why there is none. For what depends on other rows: quotas, duplicates, order.
     All(fn(&Setting<'_>, &[Row]) -> Result<Vec<Made>, RowError>),
 }
+
+/// Rows that were made of one.
+pub type Rows = Result<Vec<Row>, RowError>;
 
 /// A row that was made, or the id of one that was rejected, with the reason.
 pub type Made = Result<Row, (String, String)>;
 
 /// `None` if the row passes, else what was found. `with` holds the parameters; a wrong one is a fault.
-pub type Check = fn(&Setting<'_>, &Map<String, Value>, &Row) -> Result<Option<String>, RowError>;
+pub type Check = fn(&Setting<'_>, &With, &Row) -> Found;
+
+/// Parameters of a check.
+pub type With = Map<String, Value>;
+
+/// What a check found.
+pub type Found = Result<Option<String>, RowError>;

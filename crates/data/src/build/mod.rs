@@ -27,6 +27,7 @@ pub mod subtlememory;
 pub mod table;
 
 pub use error::{BuildError, RowError};
+pub use kind::{Found, Made, Published, Rows, With};
 pub use row::Row;
 pub use setting::Setting;
 pub use spec::{Ask, Role, Spec, Stage};

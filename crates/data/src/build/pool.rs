@@ -91,7 +91,7 @@ impl Pool {
             let source = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let mut any = false;
             let mut take = |number: usize, row: &Value| {
-                for (place, session) in sessions(row).map_err(|why| at(path, number, &why))? {
+                for (place, session) in sessions(row).map_err(|why| at(path, number, why))? {
                     any = true;
                     let texts: Vec<&str> = session.turns.iter().map(|turn| turn.content.as_str()).collect();
                     if known.insert(Shingles::of(&texts.join("\n")).digest) {
@@ -103,8 +103,8 @@ impl Pool {
             };
             rows(path, &text, &mut take)?;
             if !any {
-                let why = Fault::new("(file)", "no session", "give a file of distractors, or leave it out");
-                return Err(at(path, 0, &why));
+                let why = fault("(file)", "no session", "give a file of distractors, or leave it out");
+                return Err(at(path, 0, why));
             }
         }
         Ok(pool)
@@ -115,21 +115,16 @@ impl Pool {
     }
 }
 
-struct Fault {
-    field: String,
-    found: String,
-    remedy: &'static str,
+/// Field, what was found, and the remedy.
+type Fault = (String, String, &'static str);
+
+fn fault(field: impl Into<String>, found: impl Into<String>, remedy: &'static str) -> Fault {
+    (field.into(), found.into(), remedy)
 }
 
-impl Fault {
-    fn new(field: impl Into<String>, found: impl Into<String>, remedy: &'static str) -> Self {
-        Fault { field: field.into(), found: found.into(), remedy }
-    }
-}
-
-fn at(path: &Path, row: usize, Fault { field, found, remedy }: &Fault) -> BuildError {
+fn at(path: &Path, row: usize, (field, found, remedy): Fault) -> BuildError {
     let (name, field) = (path.display().to_string(), format!("row {row}, {field}"));
-    BuildError::Field { name, field, found: found.clone(), remedy: (*remedy).to_owned() }
+    BuildError::Field { name, field, found, remedy: remedy.to_owned() }
 }
 
 type Take<'a> = &'a mut dyn FnMut(usize, &Value) -> Result<(), BuildError>;
@@ -137,7 +132,7 @@ type Take<'a> = &'a mut dyn FnMut(usize, &Value) -> Result<(), BuildError>;
 /// Arrays are read row by row: LongMemEval's have gigabytes.
 fn rows(path: &Path, text: &str, take: Take<'_>) -> Result<(), BuildError> {
     const REMEDY: &str = "give JSON Lines, one JSON object, or a JSON array of objects";
-    let wrong = |number: usize, what: String| at(path, number, &Fault::new("(row)", what, REMEDY));
+    let wrong = |number: usize, what: String| at(path, number, fault("(row)", what, REMEDY));
     if text.trim_start().starts_with('[') {
         let (mut splitter, mut row) = (RowSplitter::new(text.as_bytes(), None, "pool"), Vec::new());
         let mut number = 0;
@@ -162,26 +157,16 @@ fn rows(path: &Path, text: &str, take: Take<'_>) -> Result<(), BuildError> {
 fn sessions(row: &Value) -> Result<Vec<(String, PoolSession)>, Fault> {
     let text = |name: &str| row.get(name).and_then(Value::as_str);
     let own = text("licence").or_else(|| text("license"));
-    let (mut found, mut faults) = (Vec::new(), Vec::new());
-    let mut add =
-        |place: String, topic: &str, licence: &str, turns: &Value, user: &str| match self::turns(turns, user)
-        {
-            Ok(turns) if turns.is_empty() => {}
-            Ok(turns) => {
-                let licence = own.unwrap_or(licence);
-                let topic = topic.to_owned();
-                found.push((place, PoolSession { topic, ..PoolSession::new("", "", licence, turns) }));
-            }
-            Err(fault) => faults.push(fault),
-        };
+    // Each with the end of its id, topic, licence, turns, and what the user is called.
+    let mut found: Vec<(String, &str, &str, &Value, &str)> = Vec::new();
     let list = |name: &str| row.get(name).and_then(Value::as_array).map(Vec::as_slice);
     let topic = text("topic").or_else(|| text("id")).unwrap_or_default();
     if let Some(turns) = row.get("turns") {
-        add(String::new(), topic, UNKNOWN, turns, USER);
+        found.push((String::new(), topic, UNKNOWN, turns, USER));
     } else if let Some(all) = list("haystack_session") {
         let evidence = list("relevant_session_index").unwrap_or_default();
         for (nth, turns) in all.iter().enumerate().filter(|(nth, _)| !evidence.contains(&(*nth).into())) {
-            add(format!(".{nth}"), "", OF_STALE, turns, USER);
+            found.push((format!(".{nth}"), "", OF_STALE, turns, USER));
         }
     } else if let Some(all) = list("haystack_sessions") {
         let (ids, evidence) = (list("haystack_session_ids").unwrap_or_default(), list("answer_session_ids"));
@@ -193,35 +178,40 @@ fn sessions(row: &Value) -> Result<Vec<(String, PoolSession)>, Fault> {
                 _ => "MIT",
             };
             if !evidence.is_some_and(|of| of.iter().any(|one| one.as_str() == Some(id))) {
-                add(format!(".{nth}"), id, licence, turns, USER);
+                found.push((format!(".{nth}"), id, licence, turns, USER));
             }
         }
     } else if let Some(turns) = row.get("history") {
         if text("source").is_none_or(|source| source == "user-unrelated") {
-            add(String::new(), text("session_id").unwrap_or_default(), UNKNOWN, turns, USER);
+            found.push((String::new(), text("session_id").unwrap_or_default(), UNKNOWN, turns, USER));
         }
     } else if let Some(turns) = row.get("conversations") {
-        add(String::new(), topic, SHAREGPT, turns, "human");
+        found.push((String::new(), topic, SHAREGPT, turns, "human"));
     } else if let Some(of) = row.get("conversation").or(Some(row)).filter(|of| of.get("speaker_a").is_some())
     {
         let user = of.get("speaker_a").and_then(Value::as_str).unwrap_or_default();
         let numbered = (1..).map(|nth| (nth, of.get(format!("session_{nth}"))));
         for (nth, turns) in numbered.map_while(|(nth, turns)| Some((nth, turns?))) {
-            add(format!(".{nth}"), "", "CC-BY-NC-4.0", turns, user);
+            found.push((format!(".{nth}"), "", "CC-BY-NC-4.0", turns, user));
         }
     } else {
         let remedy = "give a session as {\"topic\", \"turns\": [{\"role\", \"content\"}], \"licence\"}, or a row of STALE, LongMemEval, \
                       LoCoMo, SubtleMemory or ShareGPT";
-        return Err(Fault::new("(row)", "none of the known fields", remedy));
+        return Err(fault("(row)", "none of the known fields", remedy));
     }
-    faults.into_iter().next().map_or(Ok(found), Err)
+    let session = |(place, topic, licence, turns, user): (String, &str, &str, &Value, &str)| {
+        let session = PoolSession::new("", "", own.unwrap_or(licence), self::turns(turns, user)?);
+        Ok((place, PoolSession { topic: topic.to_owned(), ..session }))
+    };
+    let sessions = found.into_iter().map(session).collect::<Result<Vec<_>, Fault>>()?;
+    Ok(sessions.into_iter().filter(|(_, session)| !session.turns.is_empty()).collect())
 }
 
 /// `user`: what the user is called.
 fn turns(turns: &Value, user: &str) -> Result<Vec<Turn>, Fault> {
     const NAMES: [(&str, &str); 3] = [("role", "content"), ("from", "value"), ("speaker", "text")];
     let Some(list) = turns.as_array() else {
-        return Err(Fault::new("turns", turns.to_string(), "write a list of turns"));
+        return Err(fault("turns", turns.to_string(), "write a list of turns"));
     };
     let mut read: Vec<Turn> = Vec::new();
     for (nth, turn) in list.iter().enumerate() {
@@ -229,7 +219,7 @@ fn turns(turns: &Value, user: &str) -> Result<Vec<Turn>, Fault> {
         let said = NAMES.iter().find_map(|(role, content)| Some((text(role)?, text(content)?.trim())));
         let Some((role, content)) = said else {
             let remedy = "write {\"role\", \"content\"} with texts";
-            return Err(Fault::new(format!("turns[{nth}]"), turn.to_string(), remedy));
+            return Err(fault(format!("turns[{nth}]"), turn.to_string(), remedy));
         };
         let role = match role.to_lowercase().as_str() {
             _ if role == user => USER,
@@ -239,7 +229,7 @@ fn turns(turns: &Value, user: &str) -> Result<Vec<Turn>, Fault> {
             _ if turn.get("speaker").is_some() => ASSISTANT,
             _ => {
                 let remedy = "write \"user\", \"assistant\" or \"system\"";
-                return Err(Fault::new(format!("turns[{nth}].role"), format!("{role:?}"), remedy));
+                return Err(fault(format!("turns[{nth}].role"), format!("{role:?}"), remedy));
             }
         };
         if !content.is_empty() && (role == USER || !read.is_empty()) {

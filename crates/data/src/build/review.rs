@@ -3,11 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::error::RowError;
-use super::kind::Made;
 use super::rating::Review;
-use super::row::Row;
-use super::setting::Setting;
+use super::{Made, Row, RowError, Setting};
 use crate::ground::order::unique;
 use crate::statistics::kappa::{Weights, confusion, kappa};
 
@@ -90,8 +87,7 @@ pub(super) fn review(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, R
 }
 
 fn reviewed(form: &Form, row: &Row, reviews: &[&Review]) -> Result<Made, RowError> {
-    let mut row = row.clone();
-    row.parents = vec![row.id.clone()];
+    let mut row = row.copy();
     let Some(first) = reviews.first() else { return Ok(Ok(row)) };
     let settled = reviews.iter().rev().find(|review| review.settles);
     let agreed = reviews.iter().all(|review| review.label == first.label);
@@ -121,7 +117,7 @@ fn reviewed(form: &Form, row: &Row, reviews: &[&Review]) -> Result<Made, RowErro
 }
 
 /// How raters agree, and how often they edit.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agreement {
     pub rows: usize,
     /// Rows with a review.
@@ -139,15 +135,7 @@ pub struct Agreement {
 pub fn agreement(form: &Form, rows: &[Row], reviews: &[Review]) -> Agreement {
     let names = form.labels();
     let place = |review: &Review| names.iter().position(|name| *name == review.label);
-    let mut found = Agreement {
-        rows: rows.len(),
-        reviewed: 0,
-        edited: 0,
-        labels: Vec::new(),
-        twice: 0,
-        same: 0,
-        kappa: None,
-    };
+    let mut found = Agreement { rows: rows.len(), ..Agreement::default() };
     let (mut counts, mut pairs) = (vec![0; names.len()], Vec::new());
     for row in rows {
         let given: Vec<&Review> = reviews.iter().filter(|one| one.row == row.id && !one.settles).collect();
@@ -166,90 +154,4 @@ pub fn agreement(form: &Form, rows: &[Row], reviews: &[Review]) -> Agreement {
     found.kappa = kappa(&confusion(pairs, names.len()), Weights::Plain);
     found.labels = names.into_iter().map(str::to_owned).zip(counts).collect();
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    fn row(id: &str) -> Row {
-        let fields = json!({"old": "I bike.", "type": "T1", "probes": {"dim1": "Does she bike?"}});
-        Row {
-            id: id.to_owned(),
-            parents: Vec::new(),
-            fields: fields.as_object().cloned().unwrap_or_default(),
-        }
-    }
-
-    fn form() -> Form {
-        let flip = Flip {
-            label: "wrong-type".to_owned(),
-            field: "type".to_owned(),
-            values: ["T1".to_owned(), "T2".to_owned()],
-        };
-        Form {
-            show: Vec::new(),
-            edit: vec!["old".to_owned(), "probes.dim1".to_owned()],
-            keep: vec!["accept".to_owned(), "weak-reject".to_owned()],
-            drop: vec!["reject".to_owned()],
-            flip: Some(flip),
-            instructions: String::new(),
-            share: 0.5,
-            required: false,
-        }
-    }
-
-    fn said(row: &str, rater: &str, label: &str) -> Review {
-        let [row, rater, label] = [row, rater, label].map(str::to_owned);
-        Review { row, rater, label, edits: BTreeMap::new(), comment: String::new(), settles: false }
-    }
-
-    #[test]
-    fn labels_drop_keep_edit_and_exchange_the_type() {
-        let form = form();
-        let of =
-            |reviews: &[Review]| reviewed(&form, &row("a"), &reviews.iter().collect::<Vec<_>>()).unwrap();
-        assert_eq!(of(&[said("a", "x", "reject")]), Err(("a".to_owned(), "review: reject".to_owned())));
-        assert_eq!(of(&[said("a", "x", "wrong-type")]).unwrap().text("type"), Ok("T2"));
-        let mut edit = said("a", "x", "weak-reject");
-        edit.edits = [("probes.dim1".to_owned(), "Is a bike hers?".to_owned())].into();
-        let edited = of(&[edit.clone()]).unwrap();
-        assert_eq!(edited.text("probes.dim1"), Ok("Is a bike hers?"));
-        assert_eq!(edited.text("review.edits.0.before"), Ok("Does she bike?"));
-        edit.edits = [("nothing".to_owned(), String::new())].into();
-        assert!(matches!(reviewed(&form, &row("a"), &[&edit]), Err(RowError::Fault(_))));
-        // Without a review a row stays as it is.
-        assert_eq!(of(&[]).unwrap().fields, row("a").fields);
-    }
-
-    #[test]
-    fn raters_who_disagree_decide_nothing_until_it_is_settled() {
-        let form = form();
-        let mut reviews = vec![said("a", "x", "accept"), said("a", "y", "reject")];
-        let of =
-            |reviews: &[Review]| reviewed(&form, &row("a"), &reviews.iter().collect::<Vec<_>>()).unwrap();
-        assert_eq!(of(&reviews), Err(("a".to_owned(), "raters disagree".to_owned())));
-        reviews.push(Review { settles: true, ..said("a", "z", "accept") });
-        assert_eq!(of(&reviews).unwrap().text("review.label"), Ok("accept"));
-    }
-
-    #[test]
-    fn kappa_is_that_of_the_rows_with_two_raters() {
-        let rows: Vec<Row> = ["a", "b", "c", "d", "e"].map(row).into();
-        let labels = [
-            ("a", "accept", "accept"),
-            ("b", "accept", "reject"),
-            ("c", "reject", "reject"),
-            ("d", "accept", "accept"),
-        ];
-        let mut reviews: Vec<Review> =
-            labels.iter().flat_map(|(id, one, other)| [said(id, "x", one), said(id, "y", other)]).collect();
-        reviews[0].edits = [("old".to_owned(), "I ride.".to_owned())].into();
-        let found = agreement(&form(), &rows, &reviews);
-        assert_eq!((found.rows, found.reviewed, found.edited, found.twice, found.same), (5, 4, 1, 4, 3));
-        // Observed 3/4; by chance 3/4 * 1/2 + 1/4 * 1/2.
-        assert!((found.kappa.unwrap() - (0.75 - 0.5) / (1.0 - 0.5)).abs() < 1e-12);
-    }
 }

@@ -15,6 +15,28 @@ pub struct Row {
 }
 
 impl Row {
+    /// The row as a row of the next stage.
+    pub fn copy(&self) -> Row {
+        Row { parents: vec![self.id.clone()], ..self.clone() }
+    }
+
+    /// A row made of this one, with fields of its own; its id is this one's with `.part`.
+    pub fn part(&self, part: impl std::fmt::Display, fields: Map<String, Value>) -> Row {
+        Row { id: format!("{}.{part}", self.id), parents: vec![self.id.clone()], fields }
+    }
+
+    /// With the fields of an object over those that it has.
+    pub fn with(mut self, fields: Value) -> Row {
+        self.fields.extend(object(fields));
+        self
+    }
+
+    /// Without these fields; the order of the others stays.
+    pub fn without(mut self, names: &[&str]) -> Row {
+        names.iter().for_each(|name| drop(self.fields.shift_remove(*name)));
+        self
+    }
+
     /// The value at a path of fields: `pair.old`.
     pub fn get(&self, path: &str) -> Option<&Value> {
         let mut names = path.split('.');
@@ -66,10 +88,21 @@ impl Row {
         Ok(())
     }
 
+    /// The value at a path as a type, if there is one. A fault if it is of another type.
+    pub fn given<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RowError> {
+        self.get(path).map(|_| self.read(path)).transpose()
+    }
+
     fn lacks(&self, path: &str, what: &str) -> RowError {
         RowError::Fault(format!(
             "row {} has no field `{path}` that is {what}; an earlier stage makes it",
             self.id
         ))
     }
+}
+
+/// Fields of an object; none of another value.
+pub fn object(value: Value) -> Map<String, Value> {
+    let Value::Object(fields) = value else { return Map::new() };
+    fields
 }

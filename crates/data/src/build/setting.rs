@@ -4,7 +4,7 @@ use palimpsest_core::text::CountTokens;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::error::RowError;
+use super::error::{BuildError, RowError};
 use super::pool::Pool;
 use super::rating::Review;
 use super::spec::Spec;
@@ -35,19 +35,33 @@ impl Setting<'_> {
 
     /// A parameter as a type; `None` if it is not given, a fault if it is of another type.
     pub fn given<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RowError> {
-        let Some(value) = self.with.get(name) else { return Ok(None) };
-        let read = T::deserialize(value);
-        read.map(Some).map_err(|error| self.fault(&format!("the setting `{name}` is {value}: {error}")))
+        parameter(&self.with, "setting", name, REMEDY)
     }
 
     /// A parameter that the maker needs.
     pub fn needed<T: DeserializeOwned>(&self, name: &str) -> Result<T, RowError> {
-        self.given(name)?.ok_or_else(|| self.fault(&format!("the setting `{name}` is missing")))
+        self.given(name)?.ok_or_else(|| RowError::Fault(format!("the setting `{name}` is missing; {REMEDY}")))
     }
 
-    fn fault(&self, what: &str) -> RowError {
-        RowError::Fault(format!("{what}; write it under [settings] or into the stage's `with`"))
+    /// The error that ends the build.
+    pub fn broken(&self, error: RowError) -> BuildError {
+        let (RowError::Rejected(what) | RowError::Fault(what)) = error;
+        BuildError::stage(self.stage, what)
     }
+}
+
+const REMEDY: &str = "write it under [settings] or into the stage's `with`";
+
+/// A parameter as a type; a fault with the remedy if it is of another type.
+pub fn parameter<T: DeserializeOwned>(
+    with: &Map<String, Value>,
+    kind: &str,
+    name: &str,
+    remedy: &str,
+) -> Result<Option<T>, RowError> {
+    let Some(value) = with.get(name) else { return Ok(None) };
+    let fault = |error| RowError::Fault(format!("the {kind} `{name}` is {value}: {error}; {remedy}"));
+    T::deserialize(value).map(Some).map_err(fault)
 }
 
 /// See [`Setting::draws`].

@@ -16,74 +16,85 @@ impl Spec {
     }
 
     fn check(&self, name: &str) -> Result<(), BuildError> {
-        let wrong = |field: &str, found: String, remedy: String| {
-            let (name, field) = (name.to_owned(), field.to_owned());
+        let wrong = |(field, found, remedy): Wrong| {
+            let name = name.to_owned();
             Err(BuildError::Field { name, field, found, remedy })
         };
-        let one_of = |known: &[&str]| format!("write one of {}", known.join(", "));
         let kinds = KINDS.map(|kind| kind.name);
         if !kinds.contains(&self.kind.as_str()) {
-            return wrong("kind", format!("{:?} is no kind", self.kind), one_of(&kinds));
+            return wrong(("kind".to_owned(), format!("{:?} is no kind", self.kind), one_of(&kinds)));
         }
         if self.stages.is_empty() {
-            return wrong("stage", "there is none".to_owned(), "write at least one [[stage]]".to_owned());
+            let remedy = "write at least one [[stage]]".to_owned();
+            return wrong(("stage".to_owned(), "there is none".to_owned(), remedy));
         }
         let mut known: Vec<&str> =
             self.tables.keys().chain(self.sources.keys()).map(String::as_str).collect();
         for stage in &self.stages {
-            let place = format!("stage {}", stage.name);
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-            if stage.name.is_empty() || !stage.name.chars().all(is_plain) {
-                let remedy = "name it by letters, digits, - and _";
-                return wrong("stage", format!("{:?} is no name", stage.name), remedy.to_owned());
-            }
-            if known.contains(&stage.name.as_str()) {
-                return wrong(&place, "the name is taken".to_owned(), "give it a name of its own".to_owned());
-            }
-            if let Some(rows) = stage.rows.iter().find(|rows| !known.contains(&rows.as_str())) {
-                return wrong(&format!("{place}: rows"), format!("{rows:?} is not there"), one_of(&known));
-            }
-            if stage.rows.is_empty() {
-                return wrong(&format!("{place}: rows"), "there are none".to_owned(), one_of(&known));
-            }
-            let makers: Vec<&str> = table::makers(&self.kind).map(|(name, _)| name).collect();
-            if let Some(make) = stage.make.as_deref().filter(|make| !makers.contains(make)) {
-                return wrong(&format!("{place}: make"), format!("{make:?} is no maker"), one_of(&makers));
-            }
-            if stage.make.is_some() && stage.ask.is_some() {
-                let remedy = "write two stages".to_owned();
-                return wrong(&place, "it has a maker and an ask".to_owned(), remedy);
-            }
-            if stage.steps.as_ref().is_some_and(|steps| steps.over.is_none() && steps.most.is_none()) {
-                let remedy = "write `over` or `most`".to_owned();
-                return wrong(&format!("{place}: steps"), "they have no end".to_owned(), remedy);
-            }
-            if stage.steps.as_ref().is_some_and(|steps| steps.over.is_none() && steps.keep_item) {
-                let remedy = "write `over`, or no `keep_item`".to_owned();
-                return wrong(&format!("{place}: steps"), "they have no items to keep".to_owned(), remedy);
-            }
-            if stage.steps.is_some() && stage.ask.is_none() {
-                let remedy = "write an ask, or no steps".to_owned();
-                return wrong(&place, "it has steps and asks nothing".to_owned(), remedy);
-            }
-            if stage.tries == 0 || stage.times == 0 {
-                return wrong(&place, "tries or times is 0".to_owned(), "write 1 or more".to_owned());
-            }
-            let checks: Vec<&str> = table::checks(&self.kind).map(|(name, _)| name).collect();
-            for (nth, call) in stage.checks.iter().enumerate() {
-                if !checks.contains(&call.check.as_str()) {
-                    let place = format!("{place}: checks[{nth}]");
-                    return wrong(&place, format!("{:?} is no check", call.check), one_of(&checks));
-                }
+            if let Some(found) = self.fault(stage, &known) {
+                return wrong(found);
             }
             if let Err((field, fault)) = check_asks(stage) {
-                let remedy = "mend it in the spec".to_owned();
-                return wrong(&format!("{place}: {field}"), fault, remedy);
+                let field = format!("stage {}: {field}", stage.name);
+                return wrong((field, fault, "mend it in the spec".to_owned()));
             }
             known.push(&stage.name);
         }
         Ok(())
     }
+
+    /// The first rule that a stage breaks; `known`: what it may take rows of.
+    fn fault(&self, stage: &Stage, known: &[&str]) -> Option<Wrong> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if stage.name.is_empty() || !stage.name.chars().all(is_plain) {
+            let remedy = "name it by letters, digits, - and _".to_owned();
+            return Some(("stage".to_owned(), format!("{:?} is no name", stage.name), remedy));
+        }
+        let makers: Vec<&str> = table::makers(&self.kind).map(|(name, _)| name).collect();
+        let checks: Vec<&str> = table::checks(&self.kind).map(|(name, _)| name).collect();
+        let strange = |name: &&str| !known.contains(name);
+        let rows = stage.rows.iter().map(String::as_str).find(strange);
+        let make = stage.make.as_deref().filter(|make| !makers.contains(make));
+        let calls = stage.checks.iter().map(|call| call.check.as_str()).enumerate();
+        let check = calls.into_iter().find(|(_, check)| !checks.contains(check));
+        let steps = stage.steps.as_ref();
+        let endless = steps.is_some_and(|steps| steps.over.is_none() && steps.most.is_none());
+        let no_items = steps.is_some_and(|steps| steps.over.is_none() && steps.keep_item);
+        let twice = stage.make.is_some() && stage.ask.is_some();
+        let no = |name: Option<&str>, what: &str| name.map(|name| format!("{name:?} {what}"));
+        let found = |is_so: bool, what: &str| is_so.then(|| what.to_owned());
+        let of_check = format!("checks[{}]", check.map_or(0, |(nth, _)| nth));
+        let rules = [
+            (
+                "",
+                found(known.contains(&stage.name.as_str()), "the name is taken"),
+                "give it a name of its own",
+            ),
+            ("rows", no(rows, "is not there"), &one_of(known)),
+            ("rows", found(stage.rows.is_empty(), "there are none"), &one_of(known)),
+            ("make", no(make, "is no maker"), &one_of(&makers)),
+            ("", found(twice, "it has a maker and an ask"), "write two stages"),
+            ("steps", found(endless, "they have no end"), "write `over` or `most`"),
+            ("steps", found(no_items, "they have no items to keep"), "write `over`, or no `keep_item`"),
+            ("", found(steps.is_some() && stage.ask.is_none(), NO_ASK), "write an ask, or no steps"),
+            ("", found(stage.tries == 0 || stage.times == 0, "tries or times is 0"), "write 1 or more"),
+            (&of_check, no(check.map(|(_, check)| check), "is no check"), &one_of(&checks)),
+        ];
+        let first = |(field, found, remedy): (&str, Option<String>, &str)| {
+            let colon = if field.is_empty() { "" } else { ": " };
+            Some((format!("stage {}{colon}{field}", stage.name), found?, remedy.to_owned()))
+        };
+        rules.into_iter().find_map(first)
+    }
+}
+
+/// Field, what was found, and the remedy.
+type Wrong = (String, String, String);
+
+const NO_ASK: &str = "it has steps and asks nothing";
+
+fn one_of(known: &[&str]) -> String {
+    format!("write one of {}", known.join(", "))
 }
 
 /// Templates, expressions and schemas of a stage. Err with the field and the fault.
@@ -134,60 +145,4 @@ fn check_ask(ask: &Ask) -> Result<(), (String, String)> {
         return Err(named("schema")(format!("its type is {kind}, and a reply is an object or an array")));
     }
     schema::known(schema).map_err(named("schema"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SPEC: &str = r#"
-kind = "stale"
-licence = "CC0-1.0"
-[[tables.things]]
-name = "tea"
-[[stage]]
-name = "old"
-rows = ["things"]
-[stage.ask]
-of = "generator"
-template = "Say {{ name }}."
-schema = { type = "object", properties = { old = { type = "string" } } }
-[stage.steps]
-into = "said"
-most = 2
-until = "said | length > 1"
-[[stage.judge]]
-name = "fits"
-accept = "verdict == 'yes'"
-ask = { of = "checker", template = "{{ old }}?", choices = ["yes", "no"] }
-"#;
-
-    #[test]
-    fn a_fault_is_told_with_its_field() {
-        Spec::parse("mine.toml", SPEC).unwrap();
-        for (from, to, said) in [
-            ("Say {{ name }}.", "Say {{ name", "stage old: ask.template: "),
-            ("type = \"string\" } }", "pattern = \"x\" } }", "ask.schema: `old`: pattern is no keyword"),
-            ("length > 1", "length >", "steps.until: "),
-            ("== 'yes'", "=", "judge fits: accept: "),
-            ("[\"yes\", \"no\"]", "[\"yes\"], schema = {}", "ask.schema: it is given beside the choices"),
-            ("name = \"fits\"", "name = \"\"", "judge[0].name: \"\" is empty or taken"),
-            ("rows = [\"things\"]", "rows = [\"none\"]", "\"none\" is not there; write one of things"),
-            ("most = 2\n", "", "they have no end"),
-            ("most = 2\n", "most = 2\nkeep_item = true\n", "they have no items to keep"),
-            ("schema = { type = \"object\"", "schema = { type = \"string\"", "its type is \"string\""),
-            ("kind = \"stale\"", "kind = \"other\"", "is no kind"),
-            ("template = \"Say", "templates = \"Say", "unknown field `templates`"),
-        ] {
-            assert!(SPEC.contains(from), "{from}");
-            let error = Spec::parse("mine.toml", &SPEC.replace(from, to)).unwrap_err().to_string();
-            assert!(error.starts_with("mine.toml") && error.contains(said), "{error}");
-        }
-        let schema = "schema = { type = \"object\", properties = { old = { type = \"string\" } } }\n";
-        let text = SPEC.replace(schema, "");
-        let (before, _) = text.split_once("[stage.steps]").unwrap();
-        assert!(
-            Spec::parse("mine.toml", before).unwrap_err().to_string().contains("ask.into: it is missing")
-        );
-    }
 }

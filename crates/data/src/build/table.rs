@@ -12,12 +12,12 @@ pub fn kind(name: &str) -> Option<Kind> {
 
 /// A maker of the kind, or one that all kinds have.
 pub fn maker(kind: &str, name: &str) -> Option<Maker> {
-    named(makers(kind), name)
+    makers(kind).find(|(known, _)| *known == name).map(|(_, found)| found)
 }
 
 /// A check of the kind, or one that all kinds have.
 pub fn check(kind: &str, name: &str) -> Option<Check> {
-    named(checks(kind), name)
+    checks(kind).find(|(known, _)| *known == name).map(|(_, found)| found)
 }
 
 pub fn makers(kind: &str) -> impl Iterator<Item = (&'static str, Maker)> {
@@ -28,8 +28,4 @@ pub fn makers(kind: &str) -> impl Iterator<Item = (&'static str, Maker)> {
 pub fn checks(kind: &str) -> impl Iterator<Item = (&'static str, Check)> {
     let own = self::kind(kind).map_or(&[][..], |kind| kind.checks);
     own.iter().chain(super::checks::CHECKS).copied()
-}
-
-fn named<T>(mut all: impl Iterator<Item = (&'static str, T)>, name: &str) -> Option<T> {
-    all.find(|(known, _)| *known == name).map(|(_, found)| found)
 }

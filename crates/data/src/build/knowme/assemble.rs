@@ -7,10 +7,7 @@ use serde_json::Value;
 use super::events::id;
 use super::fields::texts;
 use super::life::Life;
-use crate::build::error::RowError;
-use crate::build::kind::Made;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Made, Row, RowError, Setting};
 use crate::case::check::near::{ALIKE, Shingles, similarity};
 use crate::ground::words::phrase;
 

@@ -2,11 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{path, texts};
+use super::fields::{taken, texts};
 use super::life::FIELDS;
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Found, Row, RowError, Rows, Setting, With};
 use crate::ground::order::sorted_unique;
 
 /// What an event keeps of its making, for the provenance.
@@ -15,7 +13,7 @@ const MADE_OF: [&str; 8] =
 
 /// An event of a row with its fields, in any letter case, `mind` for `inner_thought` too: `id` (of the row, if it has none), `timestamp`,
 /// `location` and what it says. Keeps the field `data`; other fields are left out.
-pub(super) fn events(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn events(_: &Setting<'_>, row: &Row) -> Rows {
     let known = |name: &str| {
         let named = |key: &str| {
             let key = key.to_lowercase().replace([' ', '-'], "_");
@@ -32,18 +30,17 @@ pub(super) fn events(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     fields.extend(["timestamp", "location"].map(known));
     let said = FIELDS.map(known);
     if said.iter().all(|(_, text)| text.is_null()) {
-        return Err(RowError::Rejected("an event that says nothing".to_owned()));
+        return Err(RowError::rejected("an event that says nothing"));
     }
     fields.extend(said);
-    let made_of = MADE_OF.iter().filter_map(|name| Some(((*name).to_owned(), row.get(name)?.clone())));
-    let made_of: Map<String, Value> = made_of.collect();
+    let made_of = taken(&row.fields, &MADE_OF);
     fields.extend((!made_of.is_empty()).then(|| ("made_of".to_owned(), json!(made_of))));
-    fields.extend(row.get("data").map(|data| ("data".to_owned(), data.clone())));
-    Ok(vec![Row { id: row.id.clone(), parents: vec![row.id.clone()], fields }])
+    fields.extend(taken(&row.fields, &["data"]));
+    Ok(vec![Row { fields, ..row.copy() }])
 }
 
 /// Rows of `window` consecutive events each, in `events`, of the list `rows`, one for each `task` of the setting `tasks`.
-pub(super) fn windows(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn windows(setting: &Setting<'_>, row: &Row) -> Rows {
     let (size, tasks): (usize, Map<String, Value>) = (setting.needed("window")?, setting.needed("tasks")?);
     let mut made = Vec::new();
     for (nth, events) in row.list("rows")?.chunks(size.max(1)).enumerate() {
@@ -52,24 +49,18 @@ pub(super) fn windows(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowE
             event.retain(|name, value| !value.is_null() && !["made_of", "data"].contains(&name.as_str()));
         }
         for task in tasks.keys() {
-            let fields = [("task".to_owned(), json!(task)), ("events".to_owned(), json!(events))];
-            let id = format!("{}.{task}-{nth}", row.id);
-            made.push(Row { id, parents: vec![row.id.clone()], fields: Map::from_iter(fields) });
+            let fields = json!({"task": task, "events": events});
+            made.push(row.part(format!("{task}-{nth}"), Map::new()).with(fields));
         }
     }
     Ok(made)
 }
 
 /// Holds `evidence` against the row's `events`: at least one event, each among them. If the `answer` is a list, its ranks are 1, 2, .. and its
-/// events say something. Parameters: `evidence`, `events`, paths.
-pub(super) fn cites(
-    _: &Setting<'_>,
-    with: &Map<String, Value>,
-    row: &Row,
-) -> Result<Option<String>, RowError> {
-    let cited = row.list(path(with, "evidence", "evidence")?)?;
-    let known: Vec<String> =
-        row.list(path(with, "events", "events")?)?.iter().map(|event| id(&event["id"])).collect();
+/// events say something.
+pub(super) fn cites(_: &Setting<'_>, _: &With, row: &Row) -> Found {
+    let cited = row.list("evidence")?;
+    let known: Vec<String> = row.list("events")?.iter().map(|event| id(&event["id"])).collect();
     if cited.is_empty() {
         return Ok(Some("it cites no event".to_owned()));
     }

@@ -2,13 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
-use super::fields::{path, texts};
+use super::fields::texts;
 use super::units::CONTENT;
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Found, Row, Setting, With};
 use crate::case::check::words::{content_words, listed_words, stem};
 
 /// True if 0.4 of the share of the source's facts that the output lacks and 0.6 of the share of the output's facts that the source lacks are
@@ -21,23 +17,15 @@ pub fn diverges(source: usize, common: usize, output: usize, most: f64) -> bool 
     400_000 * missed * output + 600_000 * added * source > (most * ONE).round() as u128 * source * output
 }
 
-/// Holds the fields of an event against the unit at `unit`: each field of content is told and no other, no content word is added, and
-/// [`diverges`] over the content words is not true of `most`. Parameter `except`: words that count on neither side.
-pub(super) fn check(
-    setting: &Setting<'_>,
-    with: &Map<String, Value>,
-    row: &Row,
-) -> Result<Option<String>, RowError> {
-    let unit = path(with, "unit", "unit")?;
-    let most = match with.get("most").and_then(Value::as_f64) {
-        Some(most) => most,
-        None => setting.needed("divergence")?,
-    };
+/// Holds the fields of an event against its `unit`: each field of content is told and no other, no content word is added, and
+/// [`diverges`] over the content words is not true of the setting `divergence`. Parameter `except`: words that count on neither side.
+pub(super) fn check(setting: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let most = setting.needed("divergence")?;
     let except: BTreeSet<String> = texts(with.get("except")).into_iter().map(stem).collect();
     let mut words = [BTreeSet::new(), BTreeSet::new()];
     for name in CONTENT {
         let own = if name == "mind" { "inner_thought" } else { name };
-        let (had, has) = (texts(row.get(&format!("{unit}.{name}"))), texts(row.get(own)));
+        let (had, has) = (texts(row.get(&format!("unit.{name}"))), texts(row.get(own)));
         match (had.is_empty(), has.is_empty()) {
             (false, true) => return Ok(Some(format!("`{own}` is left out"))),
             (true, false) => return Ok(Some(format!("the unit has nothing for `{own}`"))),

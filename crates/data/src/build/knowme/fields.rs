@@ -2,23 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::build::error::RowError;
-
-/// A parameter of a check that is a path, or what it is if it is not given.
-pub(super) fn path<'a>(
-    with: &'a Map<String, Value>,
-    name: &str,
-    otherwise: &'a str,
-) -> Result<&'a str, RowError> {
-    match with.get(name) {
-        None => Ok(otherwise),
-        Some(Value::String(path)) => Ok(path),
-        Some(other) => {
-            Err(RowError::Fault(format!("the parameter `{name}` of a check is {other}; write a path")))
-        }
-    }
-}
-
 /// Texts of a value that is a text or a list of texts; blank ones are left out.
 pub(super) fn texts(value: Option<&Value>) -> Vec<&str> {
     let all = match value {
@@ -28,4 +11,9 @@ pub(super) fn texts(value: Option<&Value>) -> Vec<&str> {
     };
     let nothing = |text: &str| ["", "none", "null", "n/a"].contains(&text.trim().to_lowercase().as_str());
     all.into_iter().filter(|text| !nothing(text)).collect()
+}
+
+/// Fields with these names, in their order, of those that are there.
+pub(super) fn taken(fields: &Map<String, Value>, names: &[&str]) -> Map<String, Value> {
+    names.iter().filter_map(|name| Some(((*name).to_owned(), fields.get(*name)?.clone()))).collect()
 }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::fields::texts;
 use super::segments::{ABBREVIATIONS, sentences};
 use super::timeline::FORMAT;
-use crate::build::error::RowError;
-use crate::build::row::Row;
+use crate::build::{Row, RowError};
+use crate::ground::order::sorted_unique;
 use crate::ground::words::{phrase, units};
 
 /// Fields of an event beside its id, timestamp and location.
@@ -68,10 +68,7 @@ impl Event {
 
     /// Names within sentences: runs of capitalised words that do not begin one.
     pub(super) fn names(&self) -> Vec<String> {
-        let mut found: Vec<String> = self.texts.iter().flat_map(|text| names(text)).collect();
-        found.sort_unstable();
-        found.dedup();
-        found
+        sorted_unique(self.texts.iter().flat_map(|text| names(text)))
     }
 }
 

@@ -18,8 +18,8 @@ mod timeline;
 mod units;
 mod write;
 
-use super::kind::Kind;
 use super::kind::Maker::{All, Each};
+use super::kind::{Kind, write};
 
 pub use faithful::diverges;
 pub use segments::{borders, fault};
@@ -48,5 +48,5 @@ pub const KIND: Kind = Kind {
         ("narrative", faithful::check),
         ("cites", events::cites),
     ],
-    write: write::write,
+    write: |setting, rows, folder| write(setting, folder, write::data(setting, rows)),
 };

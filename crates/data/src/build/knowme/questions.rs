@@ -8,9 +8,7 @@ use jiff::civil::DateTime;
 use serde_json::{Map, Value, json};
 
 use super::life::{Life, day, names};
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Row, RowError, Rows, Setting};
 use crate::case::check::words::content_words;
 use crate::case::draw::Draws;
 use crate::ground::words::counted;
@@ -51,21 +49,16 @@ impl<'a> Made<'a> {
         Ok(Made { row, life, draws, templates, task, name, most, rows: Vec::new() })
     }
 
-    fn add(&mut self, kind: &str, said: &[(&str, &str)], evidence: &[usize], fields: Value) {
+    fn add(&mut self, kind: &str, said: &[(&str, impl AsRef<str>)], evidence: &[usize], fields: Value) {
         let templates = &self.templates[kind];
         let mut question = templates[self.draws.index(templates.len())].clone();
         for (name, text) in said {
-            question = question.replace(&format!("{{{name}}}"), text);
+            question = question.replace(&format!("{{{name}}}"), text.as_ref());
         }
         let ids: Vec<&Value> = evidence.iter().map(|at| &self.life.events[*at].id).collect();
-        let mut all = Map::from_iter([
-            ("task".to_owned(), json!(self.task)),
-            ("question".to_owned(), json!(question)),
-            ("evidence".to_owned(), json!(ids)),
-        ]);
-        all.extend(fields.as_object().cloned().unwrap_or_default());
-        let id = format!("{}.{}-{}", self.row.id, self.name, self.rows.len());
-        self.rows.push(Row { id, parents: vec![self.row.id.clone()], fields: all });
+        let made = self.row.part(format!("{}-{}", self.name, self.rows.len()), Map::new());
+        let asked = json!({"task": self.task, "question": question, "evidence": ids});
+        self.rows.push(made.with(asked).with(fields));
     }
 
     fn is_full(&self) -> bool {
@@ -89,7 +82,7 @@ impl<'a> Made<'a> {
 
 /// At most `facts` questions with one answer: what is told of a name on a day at a place that one event alone has; where, and on which day,
 /// something was that one event alone says.
-pub(super) fn facts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn facts(setting: &Setting<'_>, row: &Row) -> Rows {
     const KINDS: [&str; 3] = ["what", "where", "when"];
     let mut made = Made::new(setting, row, ["T1", "facts"], &KINDS)?;
     for at in made.shuffled() {
@@ -99,8 +92,8 @@ pub(super) fn facts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowErr
         let mut kinds = KINDS;
         kinds.rotate_left(made.rows.len() % KINDS.len());
         for kind in kinds {
-            let Some(Fact { said, given, answer, of }) = fact(&mut made, at, kind) else { continue };
-            let said: Vec<(&str, &str)> = said.iter().map(|(name, text)| (*name, text.as_str())).collect();
+            let Some((said, answer, of)) = fact(&mut made, at, kind) else { continue };
+            let given: Vec<&String> = said.iter().map(|(_, text)| text).collect();
             let told = json!({"answer": answer, "given": given, "type": "Information Extraction", "entity_type": of});
             made.add(kind, &said, &[at], told);
             break;
@@ -109,47 +102,35 @@ pub(super) fn facts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowErr
     made.done()
 }
 
-struct Fact {
-    said: Vec<(&'static str, String)>,
-    given: Vec<String>,
-    answer: String,
-    of: &'static str,
-}
+/// What a question says, its answer, and of what kind that is.
+type Fact = (Vec<(&'static str, String)>, String, &'static str);
 
 fn fact(made: &mut Made<'_>, at: usize, kind: &str) -> Option<Fact> {
     let event = &made.life.events[at];
-    let (place, known) = (event.place.clone(), event.names());
+    let place = event.place.clone();
     match kind {
         "what" => {
-            let day = day(event.time?);
-            let name = known.get(made.draws.index(known.len()))?.clone();
-            let given = vec![name.clone(), day.clone(), place.clone()];
-            let of_name = event.sentences().filter(|said| names(said).contains(&name));
+            let (day, known) = (day(event.time?), event.names());
+            let given = [known.get(made.draws.index(known.len()))?.clone(), day, place];
+            let of_name = event.sentences().filter(|said| names(said).contains(&given[0]));
             let answer = of_name.collect::<Vec<_>>().join(" ");
             let new = content_words(&answer).difference(&content_words(&given.join(" "))).count();
-            let sound = !place.is_empty() && new > 1 && made.life.holders(&given) == [at];
-            let said = vec![("name", name), ("day", day), ("place", place)];
-            sound.then_some(Fact { said, given, answer, of: "Event" })
+            let sound = !event.place.is_empty() && new > 1 && made.life.holders(&given) == [at];
+            let said = ["name", "day", "place"].into_iter().zip(given).collect();
+            sound.then_some((said, answer, "Event"))
         }
         "where" => {
             let excerpt = made.life.excerpt(at)?;
-            let told = content_words(&excerpt);
-            let betrayed = content_words(&place).iter().any(|word| told.contains(word));
-            let sound = !place.is_empty() && !betrayed;
-            let (said, given) = (vec![("excerpt", excerpt.clone())], vec![excerpt]);
-            sound.then_some(Fact { said, given, answer: place, of: "Location" })
+            let betrayed = !content_words(&excerpt).is_disjoint(&content_words(&place));
+            (!place.is_empty() && !betrayed).then(|| (vec![("excerpt", excerpt)], place, "Location"))
         }
-        _ => {
-            let (answer, excerpt) = (day(event.time?), made.life.excerpt(at)?);
-            let (said, given) = (vec![("excerpt", excerpt.clone())], vec![excerpt]);
-            Some(Fact { said, given, answer, of: "Time" })
-        }
+        _ => Some((vec![("excerpt", made.life.excerpt(at)?)], day(event.time?), "Time")),
     }
 }
 
 /// At most `exchanges` questions about a name, a day and a place of one event, one of the three exchanged for that of another event, so that
 /// no event has all three. They are worded as those of `facts`, so that the wording tells nothing. The answer is the setting `abstention`.
-pub(super) fn exchanges(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn exchanges(setting: &Setting<'_>, row: &Row) -> Rows {
     const STRATEGIES: [&str; 3] = ["Entity Swap", "Time Swap", "Place Swap"];
     let answer: String = setting.needed("abstention")?;
     let mut made = Made::new(setting, row, ["T2", "exchanges"], &["what"])?;
@@ -173,11 +154,9 @@ pub(super) fn exchanges(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, Ro
             if given == *item || !made.life.holders(&given).is_empty() {
                 continue;
             }
-            let [name, day, place] = &given;
-            let said = [("name", name.as_str()), ("day", day.as_str()), ("place", place.as_str())];
-            let strategy = STRATEGIES[part];
-            let told = json!({"answer": answer, "given": given, "strategy": strategy});
-            made.add("what", &said, &[*at, *from], told);
+            let told = json!({"answer": answer, "given": given, "strategy": STRATEGIES[part]});
+            let [name, day, place] = given;
+            made.add("what", &[("name", name), ("day", day), ("place", place)], &[*at, *from], told);
             break;
         }
     }
@@ -185,7 +164,7 @@ pub(super) fn exchanges(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, Ro
 }
 
 /// At most `durations` questions how long it was from one event to a later one within `longest_hours`; the answer is end less start.
-pub(super) fn durations(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn durations(setting: &Setting<'_>, row: &Row) -> Rows {
     let longest = setting.needed::<i64>("longest_hours")?.saturating_mul(60 * 60);
     let mut made = Made::new(setting, row, ["T3", "durations"], &["how-long"])?;
     let dated = made.life.events.iter().enumerate().filter_map(|(at, event)| Some((event.time?, at)));
@@ -207,7 +186,6 @@ pub(super) fn durations(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, Ro
             let answer = duration(end.duration_since(start).as_secs());
             let reasoning = format!("From {start} to {end}.").replace('T', " ");
             let said = [("day", day(start)), ("start", a), ("end", b)];
-            let said = said.each_ref().map(|(name, text)| (*name, text.as_str()));
             let fields = json!({"answer": answer, "type": "duration calculation", "reasoning": reasoning});
             made.add("how-long", &said, &[from, to], fields);
         }
@@ -229,7 +207,7 @@ fn duration(seconds: i64) -> String {
 }
 
 /// At most `orders` questions for the order in time of three events of three times, `A`, `B` and `C`.
-pub(super) fn orders(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn orders(setting: &Setting<'_>, row: &Row) -> Rows {
     const LETTERS: [&str; 3] = ["A", "B", "C"];
     let mut made = Made::new(setting, row, ["T3", "orders"], &["order"])?;
     let dated = made.life.events.iter().enumerate().filter_map(|(at, event)| Some((at, event.time?)));
@@ -249,9 +227,8 @@ pub(super) fn orders(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
         let answer = order.map(|nth| LETTERS[nth]).join(" -> ");
         let reasoning =
             order.map(|nth| format!("{}: {}", LETTERS[nth], drawn[nth].1).replace('T', " ")).join("; ");
-        let options: Vec<String> =
-            LETTERS.iter().zip(&excerpts).map(|(letter, said)| format!("{letter}: {said}")).collect();
-        let options = options.join("; ");
+        let options = LETTERS.iter().zip(&excerpts).map(|(letter, said)| format!("{letter}: {said}"));
+        let options = options.collect::<Vec<_>>().join("; ");
         let fields = json!({"answer": answer, "type": "chronological_ordering", "reasoning": reasoning});
         made.add("order", &[("options", &options)], &drawn.map(|(at, _)| at), fields);
     }

@@ -4,12 +4,10 @@
 
 use std::ops::Range;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::fields::path;
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Found, Row, RowError, Rows, Setting, With};
+use crate::ground::order::sorted_unique;
 
 /// Words whose full stop ends no sentence, lower case.
 pub(super) const ABBREVIATIONS: [&str; 20] = [
@@ -110,7 +108,7 @@ fn slices(text: &str, starts: &[usize]) -> Vec<Range<usize>> {
 
 /// Cuts `text` into blocks of at most `block_words` words (more if a quotation is longer), at empty lines where it can: `text`, its offset
 /// `start`, and its `sentences`, a list of texts.
-pub(super) fn blocks(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn blocks(setting: &Setting<'_>, row: &Row) -> Rows {
     let (text, most): (&str, usize) = (row.text("text")?, setting.needed("block_words")?);
     let words = |range: Range<usize>| text.get(range).unwrap_or_default().split_whitespace().count();
     let (mut starts, mut last, mut paragraph) = (vec![0], 0, None);
@@ -126,20 +124,15 @@ pub(super) fn blocks(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
     let block = |(nth, range): (usize, Range<usize>)| {
         let (start, block) = (range.start, text.get(range).unwrap_or_default());
         let said: Vec<&str> = sentences(block).into_iter().filter_map(|range| block.get(range)).collect();
-        let mut fields = row.fields.clone();
-        fields.extend([
-            ("text".to_owned(), json!(block)),
-            ("start".to_owned(), json!(start)),
-            ("sentences".to_owned(), json!(said)),
-        ]);
-        Row { id: format!("{}.{nth}", row.id), parents: vec![row.id.clone()], fields }
+        let fields = json!({"text": block, "start": start, "sentences": said});
+        row.part(nth, row.fields.clone()).with(fields)
     };
     Ok(slices(text, &starts).into_iter().enumerate().map(block).collect())
 }
 
 /// Rows of the slices of a block: `text`, `start_index` and `end_index` in the whole text. They begin with the sentences whose numbers, from
 /// 1 on, are in `starts`, or are the model's own records in `segments`.
-pub(super) fn segments(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn segments(_: &Setting<'_>, row: &Row) -> Rows {
     let (text, offset) = (row.text("text")?, offset(row)?);
     let records = match row.get("segments") {
         Some(_) => row.list("segments")?.to_vec(),
@@ -149,9 +142,7 @@ pub(super) fn segments(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError>
             if let Some(none) = starts.iter().find(|at| **at == 0 || **at > said.len()) {
                 return Err(RowError::Rejected(format!("no sentence has the number {none}")));
             }
-            let mut starts: Vec<usize> = starts.iter().map(|at| said[at - 1].start).chain([0]).collect();
-            starts.sort_unstable();
-            starts.dedup();
+            let starts = sorted_unique(starts.iter().map(|at| said[at - 1].start).chain([0]));
             let record = |range: Range<usize>| json!({"start_index": range.start + offset, "end_index": range.end + offset, "text": text.get(range)});
             slices(text, &starts).into_iter().map(record).collect()
         }
@@ -160,10 +151,8 @@ pub(super) fn segments(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError>
         return Err(RowError::Rejected(fault));
     }
     let made = |(nth, record): (usize, &Value)| {
-        let mut fields = row.fields.clone();
-        ["start", "sentences", "starts", "segments"].iter().for_each(|name| drop(fields.shift_remove(*name)));
-        fields.extend(record.as_object().cloned().unwrap_or_default());
-        Row { id: format!("{}.{nth}", row.id), parents: vec![row.id.clone()], fields }
+        let rest = row.clone().without(&["start", "sentences", "starts", "segments"]);
+        row.part(nth, rest.fields).with(record.clone())
     };
     Ok(records.iter().enumerate().map(made).collect())
 }
@@ -176,42 +165,33 @@ fn offset(row: &Row) -> Result<usize, RowError> {
 /// order, disjoint, with white space alone between them, and begin at [`borders`].
 pub fn fault(text: &str, offset: usize, records: &[Value]) -> Option<String> {
     let allowed = borders(text);
+    let is_blank = |range: Range<usize>| text.get(range).is_some_and(|gap| gap.trim().is_empty());
     let mut end = 0;
     for record in records {
-        let number = |name: &str| {
-            let number = record.get(name).and_then(Value::as_u64);
-            number.and_then(|number| usize::try_from(number).ok()?.checked_sub(offset))
-        };
+        let number = |name: &str| usize::try_from(record.get(name)?.as_u64()?).ok()?.checked_sub(offset);
         let (Some(from), Some(to)) = (number("start_index"), number("end_index")) else {
             return Some("a slice without start_index and end_index".to_owned());
         };
         let said = record.get("text").and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-        if said.is_none() || text.get(from..to) != said {
-            return Some("a slice that is not the text between its offsets".to_owned());
-        }
-        if from < end {
-            return Some("slices that overlap or are out of order".to_owned());
-        }
-        if text.get(end..from).is_none_or(|gap| !gap.trim().is_empty()) {
-            return Some("text between two slices".to_owned());
-        }
-        if !text.get(..from).unwrap_or_default().trim().is_empty()
-            && !allowed.iter().any(|border| border.at == from)
-        {
-            return Some("a border inside a sentence or a quotation".to_owned());
-        }
-        end = to;
+        let is_border = || is_blank(0..from) || allowed.iter().any(|border| border.at == from);
+        let fault = match () {
+            () if said.is_none() || text.get(from..to) != said => {
+                "a slice that is not the text between its offsets"
+            }
+            () if from < end => "slices that overlap or are out of order",
+            () if !is_blank(end..from) => "text between two slices",
+            () if !is_border() => "a border inside a sentence or a quotation",
+            () => {
+                end = to;
+                continue;
+            }
+        };
+        return Some(fault.to_owned());
     }
-    let rest = text.get(end..).unwrap_or_default();
-    (!rest.trim().is_empty()).then(|| "text behind the last slice".to_owned())
+    (!is_blank(end..text.len())).then(|| "text behind the last slice".to_owned())
 }
 
-/// Holds a model's `segments` against `text`. Parameters: `segments`, `text`, paths.
-pub(super) fn check(
-    _: &Setting<'_>,
-    with: &Map<String, Value>,
-    row: &Row,
-) -> Result<Option<String>, RowError> {
-    let records = row.list(path(with, "segments", "segments")?)?;
-    Ok(fault(row.text(path(with, "text", "text")?)?, offset(row)?, records))
+/// Holds a model's `segments` against `text`.
+pub(super) fn check(_: &Setting<'_>, _: &With, row: &Row) -> Found {
+    Ok(fault(row.text("text")?, offset(row)?, row.list("segments")?))
 }

@@ -2,12 +2,10 @@
 
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::fields::path;
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::row::object;
+use crate::build::{Found, Row, RowError, Rows, Setting, With};
 
 pub(super) const FORMAT: &str = "%Y-%m-%d %H:%M:%S";
 
@@ -45,47 +43,29 @@ fn step(stack: &mut Vec<DateTime>, operation: &Operation) -> Result<Placed, &'st
     let given = operation.time.as_deref().map(|text| DateTime::strptime(FORMAT, text.trim()));
     let given = given.transpose().map_err(|_| "a time is no YYYY-MM-DD HH:MM:SS")?;
     let needed = || given.ok_or("an operation has no time");
-    let top = stack.last().copied();
-    let mut other = None;
-    let time = match (operation.action, top) {
-        (Action::Maintain, None) => {
-            stack.push(needed()?);
-            needed()?
+    let Some(top) = stack.last().copied() else {
+        if operation.action != Action::Maintain {
+            return Err("the first operation is no MAINTAIN");
         }
-        (_, None) => return Err("the first operation is no MAINTAIN"),
-        (Action::Maintain, Some(top)) => {
-            let time = needed()?;
-            if time < top {
-                return Err("MAINTAIN goes back in time");
-            }
-            stack.pop();
-            stack.push(time);
-            time
-        }
-        (Action::Push, Some(top)) => {
-            let time = needed()?;
-            if time >= top {
-                return Err("PUSH goes to no earlier time");
-            }
-            other = Some(top);
-            stack.push(time);
-            time
-        }
-        (Action::Pop, Some(_)) => {
-            let [.., below, _] = stack.as_slice() else { return Err("POP at the base") };
-            let time = given.unwrap_or(*below);
-            if time < *below {
-                return Err("POP goes behind the time that it returns to");
-            }
-            stack.truncate(stack.len() - 2);
-            stack.push(time);
-            time
-        }
-        (Action::Transient, Some(top)) => {
-            other = Some(needed()?);
-            top
-        }
+        stack.push(needed()?);
+        return Ok(Placed { time: needed()?, depth: 1, other: None });
     };
+    let below = stack.len().checked_sub(2).map(|at| stack[at]);
+    let (time, other) = match operation.action {
+        Action::Maintain => (needed()?, None),
+        Action::Push => (needed()?, Some(top)),
+        Action::Pop => (given.unwrap_or(below.ok_or("POP at the base")?), None),
+        Action::Transient => (top, Some(needed()?)),
+    };
+    match operation.action {
+        Action::Maintain if time < top => return Err("MAINTAIN goes back in time"),
+        Action::Push if time >= top => return Err("PUSH goes to no earlier time"),
+        Action::Pop if below > Some(time) => return Err("POP goes behind the time that it returns to"),
+        Action::Push => {}
+        Action::Maintain | Action::Transient => stack.truncate(stack.len() - 1),
+        Action::Pop => stack.truncate(stack.len() - 2),
+    }
+    stack.push(time);
     Ok(Placed { time, depth: stack.len(), other })
 }
 
@@ -96,14 +76,9 @@ pub fn placed(operations: &[Operation]) -> Result<Vec<Placed>, (usize, &'static 
     all.map(|(at, operation)| step(&mut stack, operation).map_err(|rule| (at, rule))).collect()
 }
 
-/// Holds the operation in the fields `action` and `time` against those so far. Parameter: `operations`, the path of their list.
-pub(super) fn check(
-    _: &Setting<'_>,
-    with: &Map<String, Value>,
-    row: &Row,
-) -> Result<Option<String>, RowError> {
-    let list = path(with, "operations", "operations")?;
-    let mut all: Vec<Operation> = row.get(list).map_or(Ok(Vec::new()), |_| row.read(list))?;
+/// Holds the operation in the fields `action` and `time` against those so far, the list `operations`.
+pub(super) fn check(_: &Setting<'_>, _: &With, row: &Row) -> Found {
+    let mut all: Vec<Operation> = row.given("operations")?.unwrap_or_default();
     let Ok(operation) = Operation::deserialize(&Value::Object(row.fields.clone())) else {
         return Ok(Some("there is no operation".to_owned()));
     };
@@ -113,7 +88,7 @@ pub(super) fn check(
 
 /// Rows of the units in `rows` by the operations in `operations`, in the order of the telling, with `id` (the place in the telling), `order`
 /// (the place in time), `timestamp`, `depth`, and `trigger_time` of a memory or `related_time` of a passing one.
-pub(super) fn timeline(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn timeline(_: &Setting<'_>, row: &Row) -> Rows {
     let (units, operations) = (row.list("rows")?, row.read::<Vec<Operation>>("operations")?);
     if units.len() != operations.len() {
         let found = format!("{} operations for {} units", operations.len(), units.len());
@@ -128,17 +103,13 @@ pub(super) fn timeline(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError>
     let written = |time: DateTime| json!(time.strftime(FORMAT).to_string());
     let made = |(at, unit): (usize, &Value)| {
         let (Placed { time, depth, other }, operation) = (&all[at], &operations[at]);
-        let mut fields = unit.as_object().cloned().unwrap_or_default();
-        fields.extend([
-            ("id".to_owned(), json!(at)),
-            ("order".to_owned(), json!(order[at])),
-            ("timestamp".to_owned(), written(*time)),
-            ("depth".to_owned(), json!(depth)),
-            ("operation".to_owned(), json!(operation.action)),
-        ]);
+        let fields = json!({
+            "id": at, "order": order[at], "timestamp": written(*time), "depth": depth, "operation": operation.action,
+        });
+        let mut made = row.part(at, object(unit.clone())).with(fields);
         let name = if operation.action == Action::Push { "trigger_time" } else { "related_time" };
-        fields.extend(other.map(|other| (name.to_owned(), written(other))));
-        Row { id: format!("{}.{at}", row.id), parents: vec![row.id.clone()], fields }
+        made.fields.extend(other.map(|other| (name.to_owned(), written(other))));
+        made
     };
     Ok(units.iter().enumerate().map(made).collect())
 }

@@ -1,12 +1,11 @@
 //! Module B: units of a segment.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::fields::{path, texts};
+use super::fields::{taken, texts};
 use super::segments::sentences;
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::row::object;
+use crate::build::{Found, Row, Rows, Setting, With};
 use crate::ground::words::folded;
 
 /// Fields of a unit's content.
@@ -14,15 +13,11 @@ pub(super) const CONTENT: [&str; 5] = ["action", "dialogue", "environment", "bac
 /// Most actions, and most turns of a dialogue, of a unit.
 const MOST: usize = 3;
 
-/// Holds the list at `units` against the text at `text`: verbatim anchors (white space aside), a location, some content, at most three
+/// Holds the list `units` against `text`: verbatim anchors (white space aside), a location, some content, at most three
 /// actions and three turns each. An action that is one text has as many actions as sentences.
-pub(super) fn check(
-    _: &Setting<'_>,
-    with: &Map<String, Value>,
-    row: &Row,
-) -> Result<Option<String>, RowError> {
-    let text = folded(row.text(path(with, "text", "text")?)?);
-    let units = row.list(path(with, "units", "units")?)?;
+pub(super) fn check(_: &Setting<'_>, _: &With, row: &Row) -> Found {
+    let text = folded(row.text("text")?);
+    let units = row.list("units")?;
     if units.is_empty() {
         return Ok(Some("there are no units".to_owned()));
     }
@@ -54,19 +49,11 @@ fn fault(text: &str, unit: &Value) -> Option<String> {
 }
 
 /// Rows of the `units` of a segment, in the order of the telling, each with its content in `unit`.
-pub(super) fn told(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn told(_: &Setting<'_>, row: &Row) -> Rows {
     let made = |(nth, unit): (usize, &Value)| {
-        let content = CONTENT.iter().filter_map(|name| Some(((*name).to_owned(), unit.get(name)?.clone())));
-        let content: Map<String, Value> = content.collect();
-        let mut fields = row.fields.clone();
-        fields.shift_remove("units");
-        let of = |name: &str| unit.get(name).cloned().unwrap_or_default();
-        fields.extend([
-            ("t_anchor".to_owned(), of("t_anchor")),
-            ("location".to_owned(), of("location")),
-            ("unit".to_owned(), json!(content)),
-        ]);
-        Row { id: format!("{}.{nth}", row.id), parents: vec![row.id.clone()], fields }
+        let content = taken(&object(unit.clone()), &CONTENT);
+        let fields = json!({"t_anchor": unit["t_anchor"], "location": unit["location"], "unit": content});
+        row.part(nth, row.clone().without(&["units"]).fields).with(fields)
     };
     Ok(row.list("units")?.iter().enumerate().map(made).collect())
 }

@@ -2,22 +2,19 @@
 
 use serde_json::json;
 
-use super::trace::{Pair, answer, asked, made, rejected, says};
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use super::trace::{Pair, answer, asked, rejected, says};
+use crate::build::{Row, RowError, Rows, Setting};
 
 const TRANSPORTS: [&str; 4] = ["bus", "train", "plane", "ferry"];
 
 /// Skips the updates of `run` turns side by side, of a length between the two numbers of the setting `run`; with `over_keys` a turn with a
 /// key is among them. `kept` are the notes that are left.
-pub fn skip(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn skip(setting: &Setting<'_>, row: &Row) -> Rows {
     let (turns, notes): (Vec<String>, Vec<String>) = (row.read("turns")?, row.read("notes")?);
     let [least, most]: [usize; 2] = setting.needed("run")?;
     if turns.len() != notes.len() {
-        let what =
-            format!("row {}: {} turns and {} notes; give one a turn", row.id, turns.len(), notes.len());
-        return Err(RowError::Fault(what));
+        let found = format!("{} turns and {} notes; give one a turn", turns.len(), notes.len());
+        return Err(RowError::Fault(format!("row {}: {found}", row.id)));
     }
     let mut draws = setting.draws(&row.id, 0);
     let run = least + draws.index((most + 1).saturating_sub(least));
@@ -37,16 +34,14 @@ pub fn skip(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     kept[from..from + run].iter_mut().for_each(String::clear);
     // Both memory systems write notes of a dialogue: the copy's number says which.
     let systems: Vec<String> = setting.given("systems")?.unwrap_or_default();
-    let mut made = made(row, "", [("kept", json!(kept)), ("skipped", json!([from, from + run]))]);
-    if let Some(system) = row.number("copy").ok().and_then(|copy| systems.get(copy)) {
-        made.fields.insert("system".to_owned(), json!(system));
-    }
-    Ok(vec![made])
+    let system = row.number("copy").ok().and_then(|copy| systems.get(copy));
+    let made = row.copy().with(json!({"kept": kept, "skipped": [from, from + run]}));
+    Ok(vec![made.with(system.map(|system| json!({"system": system})).unwrap_or_default())])
 }
 
 /// The memory of all turns against the one with skipped turns: Mem if the answer from the rest is right, else Out. That answer is the field
 /// `kept_final`; without it, the whole memory's answer if a note that is left says the gold one, else the setting `unknown`.
-pub fn dialogue(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn dialogue(setting: &Setting<'_>, row: &Row) -> Rows {
     let (turns, notes, kept): (Vec<String>, Vec<String>, Vec<String>) =
         (row.read("turns")?, row.read("notes")?, row.read("kept")?);
     let (gold, last) = (row.text("answer")?, row.text("final")?);
@@ -83,7 +78,7 @@ pub fn dialogue(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> 
 
 /// Draws a world of towns with one way out of each, and a route of `legs` legs through it; the worse one leaves the route for as many towns
 /// and comes back, by two connections that do not exist (appendix B.3, figure 9). Names are of the setting `towns`.
-pub fn routes(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn routes(setting: &Setting<'_>, row: &Row) -> Rows {
     let (mut towns, legs): (Vec<String>, usize) = (setting.needed("towns")?, setting.needed("legs")?);
     if legs < 3 || towns.len() < 2 * legs {
         let what = format!("{} towns for {legs} legs; give 3 legs or more, and 2 towns a leg", towns.len());
@@ -124,14 +119,13 @@ pub fn routes(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
         apart: Some([right, wrong].map(|route| route[from - 1..=to].to_vec())),
         how: "middle",
     };
-    let mut made = pair.row(row, json!({"wrong_legs": [from, to + 1], "legs": legs}));
-    made.fields.insert("answer".to_owned(), json!(end));
-    Ok(vec![made])
+    let made = pair.row(row, json!({"wrong_legs": [from, to + 1], "legs": legs}));
+    Ok(vec![made.with(json!({"answer": end}))])
 }
 
 /// Draws constraints that the worse text is not to meet, the share `spoiled` of them: their numbers in `picked`, their texts in `to_alter`.
 /// With `change = "dropped"` nothing takes their place: `altered` is a list of empty texts.
-pub fn pick(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn pick(setting: &Setting<'_>, row: &Row) -> Rows {
     let constraints: Vec<String> = row.read("constraints")?;
     let (share, change): (f64, String) = (setting.needed("spoiled")?, setting.needed("change")?);
     let mut picked: Vec<usize> = (0..constraints.len()).collect();
@@ -139,16 +133,14 @@ pub fn pick(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     picked.truncate(((share * constraints.len() as f64).round() as usize).max(1));
     picked.sort_unstable();
     let texts: Vec<&String> = picked.iter().map(|nth| &constraints[*nth]).collect();
-    let fields = [("to_alter", json!(texts)), ("picked", json!(picked)), ("change", json!(change))];
-    let mut made = made(row, &change, fields);
-    if change == "dropped" {
-        made.fields.insert("altered".to_owned(), json!(vec![""; texts.len()]));
-    }
-    Ok(vec![made])
+    let made = row.part(&change, row.fields.clone());
+    let made = made.with(json!({"to_alter": texts, "picked": picked, "change": change}));
+    let dropped = (change == "dropped").then(|| json!({"altered": vec![""; texts.len()]}));
+    Ok(vec![made.with(dropped.unwrap_or_default())])
 }
 
 /// The text whose blocks meet every constraint against the one whose picked blocks, `spoiled_blocks`, were written for others.
-pub fn blocks(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn blocks(_: &Setting<'_>, row: &Row) -> Rows {
     let (right, picked): (Vec<String>, Vec<usize>) = (row.read("blocks")?, row.read("picked")?);
     let (spoiled, mut wrong): (Vec<String>, Vec<String>) = (row.read("spoiled_blocks")?, right.clone());
     for (nth, block) in picked.iter().zip(&spoiled) {

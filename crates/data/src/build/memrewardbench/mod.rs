@@ -6,14 +6,12 @@ mod noise;
 mod trace;
 mod write;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use self::noise::tokens;
 use self::trace::{lines, says};
-use super::error::RowError;
-use super::kind::{Check, Kind, Maker};
-use super::row::Row;
-use super::setting::Setting;
+use super::kind::{Check, Found, Kind, Maker, With, write};
+use super::{Row, Setting};
 use crate::benchmarks::memrewardbench::difference::alone;
 
 pub use write::{SHORTCUTS_FILE, shortcuts};
@@ -38,14 +36,14 @@ pub const KIND: Kind = Kind {
         ("blocks", Maker::Each(forms::blocks)),
     ],
     checks: CHECKS,
-    write: write::write,
+    write: |setting, rows, folder| write(setting, folder, write::data(setting, rows)),
 };
 
 const CHECKS: &[(&str, Check)] =
     &[("differs", differs), ("lengths", lengths), ("outcomes", outcomes), ("no-keys", no_keys)];
 
 /// The lines that each trace has alone are those that the maker took away and put in, and there are some.
-fn differs(_: &Setting<'_>, _: &Map<String, Value>, row: &Row) -> Result<Option<String>, RowError> {
+fn differs(_: &Setting<'_>, _: &With, row: &Row) -> Found {
     let (chosen, rejected) = (row.text("chosen")?, row.text("rejected")?);
     if chosen == rejected {
         return Ok(Some("the traces are equal".to_owned()));
@@ -69,7 +67,7 @@ fn differs(_: &Setting<'_>, _: &Map<String, Value>, row: &Row) -> Result<Option<
 }
 
 /// The lengths of the two differ by at most the share `most` of the longer one, else 5%.
-fn lengths(setting: &Setting<'_>, with: &Map<String, Value>, row: &Row) -> Result<Option<String>, RowError> {
+fn lengths(setting: &Setting<'_>, with: &With, row: &Row) -> Found {
     let most = with.get("most").and_then(Value::as_f64).unwrap_or(0.05);
     let (a, b) = (tokens(setting, row.text("chosen")?)?, tokens(setting, row.text("rejected")?)?);
     let is_far = a.abs_diff(b) as f64 > most * a.max(b) as f64;
@@ -77,9 +75,9 @@ fn lengths(setting: &Setting<'_>, with: &Map<String, Value>, row: &Row) -> Resul
 }
 
 /// The answers at the ends are right or wrong as `chosen` and `rejected` say; an end that neither names may be either.
-fn outcomes(_: &Setting<'_>, with: &Map<String, Value>, row: &Row) -> Result<Option<String>, RowError> {
-    let finals: [String; 2] = match row.get("finals") {
-        Some(_) => row.read("finals")?,
+fn outcomes(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+    let finals: [String; 2] = match row.given("finals")? {
+        Some(finals) => finals,
         None => [row.text("final")?.to_owned(), String::new()],
     };
     let gold = row.text("answer")?;
@@ -93,9 +91,9 @@ fn outcomes(_: &Setting<'_>, with: &Map<String, Value>, row: &Row) -> Result<Opt
 }
 
 /// No key stands in the rejected trace, and each in the chosen one.
-fn no_keys(_: &Setting<'_>, _: &Map<String, Value>, row: &Row) -> Result<Option<String>, RowError> {
-    let (chosen, rejected, keys) =
-        (row.text("chosen")?, row.text("rejected")?, row.read::<Vec<String>>("keys")?);
-    let is_wrong = keys.iter().any(|key| rejected.contains(key.as_str()) || !chosen.contains(key.as_str()));
+fn no_keys(_: &Setting<'_>, _: &With, row: &Row) -> Found {
+    let (chosen, rejected) = (row.text("chosen")?, row.text("rejected")?);
+    let mut keys = row.read::<Vec<String>>("keys")?.into_iter();
+    let is_wrong = keys.any(|key| rejected.contains(&key) || !chosen.contains(&key));
     Ok(is_wrong.then(|| "a key is in the wrong trace".to_owned()))
 }

@@ -4,11 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use super::trace::{Block, Pair, Strand, Trace, answer, asked, lines, made, refused, rejected, says, shown};
-use crate::build::error::RowError;
-use crate::build::kind::Made;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use super::trace::{Block, Pair, Strand, Trace, answer, asked, lines, refused, rejected, says, shown};
+use crate::build::row::object;
+use crate::build::{Made, Row, RowError, Rows, Setting};
 
 /// Lengths of a foreign segment and its model differ by at most this share.
 const NEAR: f64 = 0.05;
@@ -51,7 +49,7 @@ fn places(steps: &[usize], from: usize) -> Vec<usize> {
 }
 
 /// Noise of a trace that was never wrong: one of its steps again, at a random place (section 3.3, appendix B.1).
-pub fn repeat(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn repeat(setting: &Setting<'_>, row: &Row) -> Rows {
     let trace = noiseless(row, false)?;
     let mut blocks = trace.blocks(false);
     let (mut draws, steps) = (setting.draws(&row.id, 0), steps(&blocks));
@@ -84,9 +82,8 @@ pub fn foreign(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowErro
         let mut blocks = trace.blocks(false);
         let (mut draws, steps) = (setting.draws(&row.id, 0), steps(&blocks));
         let mut tries = steps.clone();
-        tries.retain(|at| {
-            !instead || blocks[*at].step.as_ref().is_some_and(|(chunk, _)| !trace.is_key(chunk))
-        });
+        let has_key = |at: usize| blocks[at].step.as_ref().is_none_or(|(chunk, _)| trace.is_key(chunk));
+        tries.retain(|at| !instead || !has_key(*at));
         draws.shuffle(&mut tries);
         for from in tries {
             let own = tokens(setting, &blocks[from].text)?;
@@ -115,14 +112,11 @@ pub fn foreign(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowErro
         }
         rejected("no other trace has a segment of the length")
     };
-    rows.iter()
-        .enumerate()
-        .map(|(nth, row)| match made(nth, row) {
-            Ok(row) => Ok(Ok(row)),
-            Err(RowError::Rejected(why)) => Ok(Err((row.id.clone(), why))),
-            Err(fault) => Err(fault),
-        })
-        .collect()
+    let made = |(nth, row): (usize, &Row)| match made(nth, row) {
+        Err(RowError::Rejected(why)) => Ok(Err((row.id.clone(), why))),
+        made => made.map(Ok),
+    };
+    rows.iter().enumerate().map(made).collect()
 }
 
 /// Tokens of a text. A fault if the tokenizer fails.
@@ -131,20 +125,17 @@ pub fn tokens(setting: &Setting<'_>, text: &str) -> Result<usize, RowError> {
 }
 
 /// Noise of a trace that was wrong: the refused updates stay in the rejected one, as in figures 14 and 16 (appendix B.1 says the reverse).
-pub fn corrected(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn corrected(_: &Setting<'_>, row: &Row) -> Rows {
     let trace = noiseless(row, true)?;
-    let wrong: Vec<String> = trace
-        .strands()
-        .flat_map(|strand| strand.wrong.iter().flatten())
-        .map(|update| refused(update))
-        .collect();
+    let wrong = trace.strands().flat_map(|strand| strand.wrong.iter().flatten());
+    let wrong: Vec<String> = wrong.map(|update| refused(update)).collect();
     let told = json!({"wrong_updates": wrong.len()});
     Ok(vec![pair(&trace, "corrected", "Noise", &trace.blocks(true), [Vec::new(), wrong]).row(row, told)])
 }
 
 /// Drop without a model: the steps of key chunks are left out, and the lines that they brought into the memory with them; the answer is
 /// the setting `unknown`.
-pub fn drop(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn drop(setting: &Setting<'_>, row: &Row) -> Rows {
     let whole = noiseless(row, false)?;
     let mut cut = Cut { trace: &whole, forgotten: HashSet::new(), lost: Vec::new() };
     let parts = whole.parts.iter().map(|part| cut.strand(part, "")).collect();
@@ -203,11 +194,10 @@ impl Cut<'_> {
 }
 
 /// Drop with a model: the trace over the whole context against the one over the rest, two rows in the list `rows`.
-pub fn against(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn against(_: &Setting<'_>, row: &Row) -> Rows {
     let (mut whole, mut rest) = (None, None);
     for fields in row.list("rows")? {
-        let fields = fields.as_object().cloned().unwrap_or_default();
-        let row = Row { fields, ..row.clone() };
+        let row = Row { fields: object(fields.clone()), ..row.clone() };
         let trace = Trace::of(&row)?;
         let slot = if trace.dropped { &mut rest } else { &mut whole };
         *slot = Some((row, trace));
@@ -221,7 +211,7 @@ pub fn against(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
 }
 
 /// A context without every chunk that holds a key.
-pub fn without_keys(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn without_keys(_: &Setting<'_>, row: &Row) -> Rows {
     let (chunks, keys): (Vec<String>, Vec<String>) = (row.read("chunks")?, row.read("keys")?);
     let all = chunks.len();
     let rest: Vec<String> =
@@ -229,5 +219,6 @@ pub fn without_keys(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
     if rest.is_empty() || rest.len() == all {
         return rejected(if rest.is_empty() { "every chunk holds a key" } else { "no chunk holds a key" });
     }
-    Ok(vec![made(row, "rest", [("chunks", json!(rest)), ("dropped", json!(true))])])
+    let made = row.part("rest", row.fields.clone());
+    Ok(vec![made.with(json!({"chunks": rest, "dropped": true}))])
 }

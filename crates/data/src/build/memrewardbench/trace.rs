@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::build::error::RowError;
-use crate::build::row::Row;
+use crate::build::{Row, RowError};
 use crate::ground::words::words;
 
 /// Chunks with the memory after each.
@@ -157,25 +156,12 @@ pub struct Pair {
 impl Pair {
     /// A pair row made of `row`. Of its fields, those that say where it is from stay. `told` goes into the provenance.
     pub fn row(self, row: &Row, told: Value) -> Row {
-        let mut pair = made(row, self.how, [("told", told)]);
-        pair.fields
-            .retain(|name, _| ["answer", "keys", "licence", "source", "told"].contains(&name.as_str()));
-        if let Value::Object(fields) = json!(self) {
-            pair.fields.extend(fields);
-        }
-        if let Some([gone, added]) = self.apart {
-            pair.fields.extend([("gone".to_owned(), json!(gone)), ("added".to_owned(), json!(added))]);
-        }
-        pair
+        let mut pair = row.part(self.how, row.fields.clone()).with(json!({"told": told}));
+        let kept = ["answer", "keys", "licence", "source", "told"];
+        pair.fields.retain(|name, _| kept.contains(&name.as_str()));
+        let apart = self.apart.as_ref().map(|[gone, added]| json!({"gone": gone, "added": added}));
+        pair.with(json!(self)).with(apart.unwrap_or_default())
     }
-}
-
-/// A row made of `row`, with its fields and these.
-pub fn made<const N: usize>(row: &Row, id: &str, fields: [(&str, Value); N]) -> Row {
-    let id = if id.is_empty() { row.id.clone() } else { format!("{}.{id}", row.id) };
-    let mut made = Row { id, parents: vec![row.id.clone()], fields: row.fields.clone() };
-    made.fields.extend(fields.map(|(name, value)| (name.to_owned(), value)));
-    made
 }
 
 /// A question with its long text.

@@ -1,18 +1,12 @@
 //! The released format, and what the two rules that read nothing would get.
 
-use std::path::Path;
-
-use palimpsest_core::digest::sha256;
-use palimpsest_core::files::write_atomically;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::noise::tokens;
 use super::trace::lines;
 use crate::benchmarks::memrewardbench::{Length, Setting as Subtask};
-use crate::build::error::{BuildError, RowError};
-use crate::build::kind::Published;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::kind::Data;
+use crate::build::{Published, Row, RowError, Setting};
 use crate::ground::csv::CsvTable;
 
 const FILE: &str = "memrewardbench.jsonl";
@@ -38,26 +32,21 @@ fn repeated(text: &str) -> usize {
     lines(text).filter(|line| line.split_whitespace().count() >= WORDS_OF_LINE && !seen.insert(*line)).count()
 }
 
-pub fn write(setting: &Setting<'_>, rows: &[Row], dir: &Path) -> Result<Vec<Published>, BuildError> {
-    let fault = |error: RowError| match error {
-        RowError::Rejected(what) | RowError::Fault(what) => BuildError::stage(setting.stage, what),
-    };
+pub fn data(setting: &Setting<'_>, rows: &[Row]) -> Result<Data, RowError> {
     let (mut text, mut published, mut scores) = (String::new(), Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
-        let [subtask, question, chosen, rejected] =
-            ["subtask", "question", "chosen", "rejected"].map(|name| row.text(name).map_err(fault));
-        let (subtask, question, chosen, rejected) = (subtask?, question?, chosen?, rejected?);
+        let (subtask, question) = (row.text("subtask")?, row.text("question")?);
+        let (chosen, rejected) = (row.text("chosen")?, row.text("rejected")?);
         let known = Subtask::parse(subtask).ok_or_else(|| {
-            let what = format!("row {}: {subtask:?} is no setting of the benchmark", row.id);
-            BuildError::stage(setting.stage, what)
+            RowError::Fault(format!("row {}: {subtask:?} is no setting of the benchmark", row.id))
         })?;
-        let count = |text: &str| tokens(setting, text).map_err(fault);
-        let [of_question, of_chosen, of_rejected] = [count(question)?, count(chosen)?, count(rejected)?];
+        let [of_question, of_chosen, of_rejected] =
+            [tokens(setting, question)?, tokens(setting, chosen)?, tokens(setting, rejected)?];
         // Names are numbers of 1,024 tokens.
         let tokens_of =
             |length: Length| length.name().trim_end_matches('k').parse::<usize>().unwrap_or(0) * 1024;
         let length = Length::ALL.into_iter().min_by_key(|length| tokens_of(*length).abs_diff(of_question));
-        let row_text = json!({
+        let line = json!({
             "index": index, "task": known.task().name(), "subtask": known.name(), "ctx_length": length.map(Length::name),
             "question": question, "chosen": chosen, "rejected": rejected,
         })
@@ -72,19 +61,12 @@ pub fn write(setting: &Setting<'_>, rows: &[Row], dir: &Path) -> Result<Vec<Publ
             "construction": field("construction"), "told": field("told"), "answer": field("answer"), "finals": field("finals"),
             "shortcuts": {RULES[0]: won[0], RULES[1]: won[1]},
         });
-        let Value::Object(details) = details else { continue };
-        let digest = sha256(&row_text);
-        published.push(Published { uid: index.to_string(), row: row.id.clone(), digest, details });
-        text.push_str(&row_text);
+        published.push(Published::new(index.to_string(), row, &line, details));
+        text.push_str(&line);
         text.push('\n');
     }
-    let write = |name: &str, bytes: &[u8]| {
-        let path = dir.join(name);
-        write_atomically(&path, bytes).map_err(BuildError::io("write", &path))
-    };
-    write(FILE, text.as_bytes())?;
-    write(SHORTCUTS_FILE, &table(&scores))?;
-    Ok(published)
+    let files = [(FILE, text.into_bytes()), (SHORTCUTS_FILE, table(&scores))];
+    Ok((files.map(|(name, bytes)| (name.to_owned(), bytes)).into(), published))
 }
 
 /// A line a rule and setting, `all` first.

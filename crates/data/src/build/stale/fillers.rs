@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::error::RowError;
-use super::super::makers::copy;
-use super::super::pool::PoolSession;
-use super::super::row::Row;
-use super::super::setting::Setting;
 use super::terms::{FACTS, SIDES, Size, pool};
 use crate::benchmarks::stale::{FEWEST, TOLD};
+use crate::build::pool::PoolSession;
+use crate::build::{Row, RowError, Rows, Setting};
 use crate::case::Turn;
 use crate::case::check::near::{ALIKE, Shingles, pairs};
 use crate::case::check::words::{content_words, part_said};
@@ -22,7 +19,7 @@ use crate::construct::session::USER;
 /// `texts`, true for `{id, tokens, user}` with the user's turns, which a filter asks about, in place of ids.
 ///
 /// Left out are sessions that tell a statement or say a value, that resemble another one, and that `data check` would find fault with.
-pub fn candidates(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn candidates(setting: &Setting<'_>, row: &Row) -> Rows {
     let size = Size::of(setting)?;
     let (needed, tokens) = match size {
         Size::Sessions(sessions) => (sessions.saturating_sub(2), 0),
@@ -35,42 +32,38 @@ pub fn candidates(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError
     let facts: Vec<BTreeSet<String>> = facts.collect::<Result<_, _>>()?;
     let values = values.iter().filter_map(|value| row.text(value).ok()).map(content_words);
     let values: Vec<BTreeSet<String>> = values.filter(|words| !words.is_empty()).collect();
-    let evidence: Vec<Vec<Turn>> = SIDES
-        .into_iter()
-        .filter(|side| row.get(side).is_some())
-        .map(|side| row.read(side))
-        .collect::<Result<_, _>>()?;
-
-    let mut sets: Vec<Vec<u64>> = evidence.iter().map(|turns| shingles(turns)).collect();
+    let mut sets: Vec<Vec<u64>> = Vec::new();
+    for side in SIDES {
+        sets.extend(row.given::<Vec<Turn>>(side)?.map(|turns| shingles(&turns)));
+    }
+    let evidence = sets.len();
     let (mut found, mut counted): (Vec<&PoolSession>, usize) = (Vec::new(), 0);
     for session in order(setting, &mut setting.draws(&row.id, 0))? {
         if found.len() as f64 >= offer * needed as f64 && counted as f64 >= offer * tokens as f64 {
             break;
         }
         if session.is_timeless() && !tells(session, &facts, &values) {
-            counted += session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?;
+            counted += session.tokens(setting.count).map_err(RowError::fault)?;
             sets.push(shingles(&session.turns));
             found.push(session);
         }
     }
     let alike: BTreeSet<usize> = pairs(&sets, ALIKE).into_iter().map(|pair| pair.second).collect();
-    let kept = found.iter().enumerate().filter(|(nth, _)| !alike.contains(&(nth + evidence.len())));
+    let kept = found.iter().enumerate().filter(|(nth, _)| !alike.contains(&(nth + evidence)));
     let listed = kept.map(|(_, session)| {
         let by_user = session.turns.iter().filter(|turn| turn.role == USER).map(|turn| &turn.content);
         Ok(match is_with_texts {
             true => json!({
                 "id": session.id,
-                "tokens": session.tokens(setting.count).map_err(|error| RowError::Fault(error.to_string()))?,
+                "tokens": session.tokens(setting.count).map_err(RowError::fault)?,
                 "user": by_user.collect::<Vec<_>>(),
             }),
             false => json!(session.id),
         })
     });
     let listed: Vec<Value> = listed.collect::<Result<_, RowError>>()?;
-    let mut made = copy(row);
-    made.fields.insert("candidates".to_owned(), listed.into());
-    made.fields.insert("needed".to_owned(), json!({"sessions": needed, "tokens": tokens}));
-    Ok(vec![made])
+    let needed = json!({"sessions": needed, "tokens": tokens});
+    Ok(vec![row.copy().with(json!({"candidates": listed, "needed": needed}))])
 }
 
 fn shingles(turns: &[Turn]) -> Vec<u64> {
@@ -96,12 +89,9 @@ fn order<'a>(setting: &Setting<'a>, draws: &mut Draws) -> Result<Vec<&'a PoolSes
         let of: Vec<&PoolSession> = all.iter().copied().filter(|session| session.source == name).collect();
         if of.is_empty() || share <= 0.0 {
             let known: BTreeSet<&str> = all.iter().map(|session| session.source.as_str()).collect();
-            let known: Vec<&str> = known.into_iter().collect();
-            let fault = format!(
-                "the quota {name:?} = {share}; name a source of the pool ({}), with a share above 0",
-                known.join(", ")
-            );
-            return Err(RowError::Fault(fault));
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            let remedy = format!("name a source of the pool ({known}), with a share above 0");
+            return Err(RowError::Fault(format!("the quota {name:?} = {share}; {remedy}")));
         }
         sources.push((share, 0.0, of.into_iter()));
     }

@@ -2,14 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::checks::needed;
-use super::super::error::RowError;
-use super::super::makers::copy;
-use super::super::row::Row;
-use super::super::setting::Setting;
 use super::terms::{FACTS, SIDES};
 use crate::benchmarks::stale::TOLD;
 use crate::benchmarks::stale::sample::scenarios;
+use crate::build::checks::needed;
+use crate::build::{Found, Row, RowError, Rows, Setting, With};
 use crate::case::Turn;
 use crate::case::check::words::{content_words, part_said};
 use crate::construct::session::{ASSISTANT, USER};
@@ -19,32 +16,27 @@ const ROUNDS: usize = 6;
 const OF_FACT: usize = 4;
 
 /// Adds the fields of the built-in scenario whose `uid` is the row's id.
-pub fn scenario(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn scenario(_: &Setting<'_>, row: &Row) -> Rows {
     let known = scenarios().iter().find(|scenario| scenario.uid == row.id);
-    let Some(Ok(Value::Object(fields))) = known.map(serde_json::to_value) else {
+    let Some(Ok(fields)) = known.map(serde_json::to_value) else {
         let ids: Vec<&str> = scenarios().iter().map(|scenario| scenario.uid.as_str()).collect();
         let fault = format!("row {} is no built-in scenario; name one of {}", row.id, ids.join(", "));
         return Err(RowError::Fault(fault));
     };
-    let mut made = copy(row);
-    made.fields.extend(fields);
-    Ok(vec![made])
+    Ok(vec![row.copy().with(fields)])
 }
 
 /// Adds `old_plan` and `new_plan`: the turns of the session to be written, in order, each `{role, round, fact}`. The fact is said in round 0
 /// to 3 and empty elsewhere. A session has 4 to 6 rounds, as none can be cut before the fact then.
-pub fn rounds(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub fn rounds(setting: &Setting<'_>, row: &Row) -> Rows {
     let mut draws = setting.draws(&row.id, 0);
-    let mut made = copy(row);
+    let mut made = row.copy();
     for (side, fact) in SIDES.iter().zip(FACTS) {
         let (told, rounds) = (draws.index(OF_FACT), OF_FACT + draws.index(ROUNDS - OF_FACT + 1));
         let fact = row.text(fact)?;
         let of_round = |round: usize| {
-            let fact = if round == told { fact } else { "" };
-            [
-                json!({"role": USER, "round": round, "fact": fact}),
-                json!({"role": ASSISTANT, "round": round, "fact": ""}),
-            ]
+            let said = [(USER, if round == told { fact } else { "" }), (ASSISTANT, "")];
+            said.map(|(role, fact)| json!({"role": role, "round": round, "fact": fact}))
         };
         made.fields.insert(side.replace("session", "plan"), (0..rounds).flat_map(of_round).collect());
     }
@@ -52,25 +44,23 @@ pub fn rounds(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
 }
 
 /// Adds `old_session` and `new_session` of the texts in `old_said` and `new_said`, one a turn of the plan.
-pub fn dialogue(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
-    let mut made = copy(row);
+pub fn dialogue(_: &Setting<'_>, row: &Row) -> Rows {
+    let mut made = row.copy();
     for side in SIDES {
         let [plan, said] = ["plan", "said"].map(|what| side.replace("session", what));
         let (plan, said): (Vec<Map<String, Value>>, Vec<String>) = (row.read(&plan)?, row.read(&said)?);
         if plan.len() != said.len() {
             return Err(RowError::Rejected(format!("{side} lacks turns")));
         }
-        let turns = plan
-            .iter()
-            .zip(said)
-            .map(|(turn, said)| json!({"role": turn.get("role"), "content": said.trim()}));
+        let turns = plan.iter().zip(&said);
+        let turns = turns.map(|(turn, said)| json!({"role": turn.get("role"), "content": said.trim()}));
         made.fields.insert(side.to_owned(), turns.collect());
     }
     Ok(vec![made])
 }
 
 /// A check: some turn of the user in the session at `session` has 60% of the content words of the text at `fact`, as `data check` wants it.
-pub fn told(_: &Setting<'_>, with: &Map<String, Value>, row: &Row) -> Result<Option<String>, RowError> {
+pub fn told(_: &Setting<'_>, with: &With, row: &Row) -> Found {
     let (session, fact): (String, String) = (needed(with, "session")?, needed(with, "fact")?);
     let turns: Vec<Turn> = row.read(&session)?;
     let words = content_words(row.text(&fact)?);

@@ -1,12 +1,13 @@
 //! Names of fields, and the settings that several makers read.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::super::error::RowError;
-use super::super::pool::{Pool, PoolSession};
-use super::super::setting::Setting;
 use crate::benchmarks::stale::haystack::{Distractor, MAX_SESSIONS};
 use crate::benchmarks::stale::sample::distractors;
+use crate::build::pool::{Pool, PoolSession};
+use crate::build::{Row, RowError, Setting};
+use crate::case::Turn;
 use crate::construct::texts::LICENCE;
 
 /// Fields of evidence sessions.
@@ -27,18 +28,16 @@ impl Size {
     /// The setting `tokens` or `sessions`, else STALE's 50 sessions.
     pub fn of(setting: &Setting<'_>) -> Result<Self, RowError> {
         let (tokens, sessions) = (setting.given("tokens")?, setting.given("sessions")?);
-        if let Some(tokens) = tokens {
-            let both = || {
-                RowError::Fault("the settings `tokens` and `sessions` are both given; keep one".to_owned())
-            };
-            return if sessions.is_none() { Ok(Size::Tokens(tokens)) } else { Err(both()) };
-        }
-        let sessions = sessions.unwrap_or(SESSIONS);
-        match (2..=MAX_SESSIONS).contains(&sessions) {
-            true => Ok(Size::Sessions(sessions)),
-            false => Err(RowError::Fault(format!(
-                "the setting `sessions` is {sessions}; write 2 to {MAX_SESSIONS}"
-            ))),
+        match (tokens, sessions.unwrap_or(SESSIONS)) {
+            (Some(_), _) if sessions.is_some() => {
+                Err(RowError::fault("the settings `tokens` and `sessions` are both given; keep one"))
+            }
+            (Some(tokens), _) => Ok(Size::Tokens(tokens)),
+            (None, sessions) if (2..=MAX_SESSIONS).contains(&sessions) => Ok(Size::Sessions(sessions)),
+            (None, sessions) => {
+                let fault = format!("the setting `sessions` is {sessions}; write 2 to {MAX_SESSIONS}");
+                Err(RowError::Fault(fault))
+            }
         }
     }
 }
@@ -53,4 +52,14 @@ static OWN: LazyLock<Pool> = LazyLock::new(|| {
 
 pub fn pool<'a>(setting: &Setting<'a>) -> &'a Pool {
     if setting.pool.sessions.is_empty() { &OWN } else { setting.pool }
+}
+
+/// The evidence sessions of a row.
+pub fn evidence(row: &Row) -> Result<[Vec<Turn>; 2], RowError> {
+    Ok([row.read(SIDES[0])?, row.read(SIDES[1])?])
+}
+
+/// Sessions of the pool by id.
+pub fn by_id<'a>(setting: &Setting<'a>) -> BTreeMap<&'a str, &'a PoolSession> {
+    pool(setting).sessions.iter().map(|session| (session.id.as_str(), session)).collect()
 }

@@ -6,18 +6,14 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use jiff::civil::DateTime;
-use palimpsest_core::digest::sha256;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::super::error::{BuildError, RowError};
-use super::super::kind::Published;
-use super::super::pool::PoolSession;
-use super::super::row::Row;
-use super::super::setting::Setting;
-use super::terms::{SIDES, pool};
+use super::terms::{by_id, evidence};
 use crate::benchmarks::stale::haystack::woven;
 use crate::benchmarks::stale::{Pair, write_stale};
-use crate::case::{Case, Turn};
+use crate::build::pool::PoolSession;
+use crate::build::{BuildError, Published, Row, RowError, Setting};
+use crate::case::Case;
 
 const FILE: &str = "stale.json";
 /// Labels that rows hand on.
@@ -29,8 +25,7 @@ pub fn write(setting: &Setting<'_>, rows: &[Row], folder: &Path) -> Result<Vec<P
     let path = folder.join(FILE);
     let fault = |why: String| BuildError::stage(setting.stage, why);
     let io = |error| BuildError::Io { action: "write", path: path.clone(), source: error };
-    let known: BTreeMap<&str, &PoolSession> =
-        pool(setting).sessions.iter().map(|session| (session.id.as_str(), session)).collect();
+    let known = by_id(setting);
     let mut file = BufWriter::new(File::create(&path).map_err(io)?);
     let (mut published, mut uids) = (Vec::new(), BTreeSet::new());
     file.write_all(b"[\n").map_err(io)?;
@@ -48,38 +43,29 @@ pub fn write(setting: &Setting<'_>, rows: &[Row], folder: &Path) -> Result<Vec<P
         let line = text.trim_ascii();
         let line = line.strip_prefix(b"[").unwrap_or(line);
         let line = line.strip_suffix(b"]").unwrap_or(line).trim_ascii();
-        file.write_all(if nth == 0 { b"" } else { b",\n" })
-            .and_then(|()| file.write_all(line))
-            .map_err(io)?;
-        published.push(Published { uid, row: row.id.clone(), digest: sha256(line), details });
+        let before: &[u8] = if nth == 0 { b"" } else { b",\n" };
+        file.write_all(before).and_then(|()| file.write_all(line)).map_err(io)?;
+        published.push(Published::new(uid, row, line, details));
     }
     file.write_all(b"\n]\n").and_then(|()| file.flush()).map_err(io)?;
     Ok(published)
 }
 
-fn case(
-    row: &Row,
-    uid: &str,
-    known: &BTreeMap<&str, &PoolSession>,
-) -> Result<(Case, Map<String, Value>), RowError> {
-    let [old, new] = SIDES.map(|side| row.read::<Vec<Turn>>(side));
-    let (old, new) = (old?, new?);
+type Known<'a> = BTreeMap<&'a str, &'a PoolSession>;
+
+fn case(row: &Row, uid: &str, known: &Known<'_>) -> Result<(Case, Value), RowError> {
+    let [old, new] = evidence(row)?;
     let places: [usize; 2] = row.read("layout.places")?;
     let times: Vec<String> = row.read("times")?;
-    let time = |text: &str| text.parse::<DateTime>().map_err(|error| RowError::Fault(error.to_string()));
+    let time = |text: &str| text.parse::<DateTime>().map_err(RowError::fault);
     let times = times.iter().map(|text| time(text)).collect::<Result<Vec<_>, _>>()?;
     let ids: Vec<String> = row.read("fillers")?;
     let fillers: Vec<&PoolSession> = ids.iter().filter_map(|id| known.get(id.as_str()).copied()).collect();
     let ends = [(places[0], old.as_slice()), (places[1], new.as_slice())];
     let turns = woven(ends, times.len(), fillers.iter().map(|session| session.turns.as_slice()));
-    let turns = turns
-        .filter(|turns| turns.len() == fillers.len() + 2 && fillers.len() == ids.len())
-        .ok_or_else(|| {
-            RowError::Fault(
-                "fillers and times do not fit together; give the distractors that the build began with"
-                    .to_owned(),
-            )
-        })?;
+    let turns = turns.filter(|turns| turns.len() == fillers.len() + 2 && fillers.len() == ids.len());
+    let misfit = "fillers and times do not fit together; give the distractors that the build began with";
+    let turns = turns.ok_or_else(|| RowError::fault(misfit))?;
     let queries: BTreeMap<String, String> = row.read("probing_queries")?;
     let question = |field: &str| queries.get(field).cloned().unwrap_or_default();
     let pair = Pair {
@@ -99,8 +85,8 @@ fn case(
     let slots = (0..case.history.segments.len()).filter(|slot| !places.contains(slot)).zip(&fillers);
     let sources =
         slots.map(|(slot, session)| json!({"slot": slot, "source": session.id, "licence": session.licence}));
-    let mut details = Map::from_iter([("sources".to_owned(), sources.collect())]);
-    if let Some(Value::Object(layout)) = row.get("layout") {
+    let mut details = json!({"sources": sources.collect::<Vec<_>>()});
+    if let (Value::Object(details), Some(Value::Object(layout))) = (&mut details, row.get("layout")) {
         details.extend(layout.clone());
     }
     Ok((case, details))

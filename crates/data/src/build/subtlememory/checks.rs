@@ -2,23 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
 use crate::build::checks::needed;
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Found, Row, Setting, With};
 use crate::case::Turn;
 use crate::case::check::words::{content_words, part_said};
 use crate::ground::words::phrase;
 
 /// `fact` and `turns` are paths, `least` and `opening` shares of the fact's content words: a session says at least `least` of them (as
 /// `data check` requires), its first turn less than `opening`, and no turn has the fact word for word.
-pub(super) fn told(
-    _: &Setting<'_>,
-    with: &Map<String, Value>,
-    row: &Row,
-) -> Result<Option<String>, RowError> {
+pub(super) fn told(_: &Setting<'_>, with: &With, row: &Row) -> Found {
     let [fact, turns] = ["fact", "turns"].map(|name| needed::<String>(with, name));
     let (fact, turns) = (row.text(&fact?)?, row.read::<Vec<Turn>>(&turns?));
     let Ok(turns) = turns else { return Ok(Some("the session has no turns".to_owned())) };

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::build::error::RowError;
-use crate::build::kind::Made;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Made, Row, RowError, Setting};
 use crate::ground::order::entry;
 
 /// A history that sets are dealt to.
+#[derive(Default)]
 struct Persona {
     id: String,
     profile: Value,
@@ -33,7 +31,7 @@ pub(super) fn merge(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, Ro
     for (row, _) in &own {
         let id = row.text("persona")?;
         let profile = || row.get("profile").cloned().unwrap_or_default();
-        let new = || Persona { id: id.to_owned(), profile: profile(), wanted: 0, dealt: BTreeMap::new() };
+        let new = || Persona { id: id.to_owned(), profile: profile(), ..Persona::default() };
         entry(&mut personas, |persona| persona.id == id, new).wanted += 1;
     }
     let cosine = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
@@ -50,31 +48,25 @@ pub(super) fn merge(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, Ro
             let Some(at) = (0..pool.len()).min_by_key(|at| has(pool[*at])) else { break };
             let from = pool.remove(at);
             *persona.dealt.entry(from.text("relation")?.to_owned()).or_default() += 1;
-            let mut row = from.clone();
             let case = format!("unrelated-persona_{}-{}", persona.id, from.text("case_id")?);
-            row.fields.insert("case_id".to_owned(), case.into());
-            row.fields.insert("persona".to_owned(), persona.id.clone().into());
-            row.fields.insert("profile".to_owned(), persona.profile.clone());
-            dealt.insert(&from.id, row);
+            let of = json!({"case_id": case, "persona": persona.id, "profile": persona.profile});
+            dealt.insert(&from.id, from.copy().with(of));
         }
     }
     let mut cases = BTreeSet::new();
     let made = |row: &Row| {
-        let made = match dealt.remove(row.id.as_str()) {
-            Some(made) => made,
-            None if row.fields.contains_key("persona") => row.clone(),
-            None if apart.contains(row.id.as_str()) => {
-                return Ok(Err((row.id.clone(), "no history has room".to_owned())));
-            }
-            None => return Ok(Err((row.id.clone(), "near a user set".to_owned()))),
+        let is_own = row.fields.contains_key("persona");
+        let Some(made) = dealt.remove(row.id.as_str()).or_else(|| is_own.then(|| row.copy())) else {
+            let is_apart = apart.contains(row.id.as_str());
+            let why = if is_apart { "no history has room" } else { "near a user set" };
+            return Ok(Err((row.id.clone(), why.to_owned())));
         };
         let case = made.text("case_id")?;
         if !cases.insert(case.to_owned()) {
             let what = format!("two sets have the case_id {case:?}; give their seeds ids of their own");
             return Err(RowError::Fault(what));
         }
-        let parents = vec![row.id.clone()];
-        Ok(Ok(Row { parents, ..made }))
+        Ok(Ok(made))
     };
     rows.iter().map(made).collect()
 }

@@ -10,7 +10,7 @@ pub mod sessions;
 pub mod spread;
 mod write;
 
-use super::kind::{Kind, Maker};
+use super::kind::{Kind, Maker, write};
 
 pub const KIND: Kind = Kind {
     name: "subtlememory",
@@ -27,5 +27,5 @@ pub const KIND: Kind = Kind {
         ("spread", Maker::All(spread::spread)),
     ],
     checks: &[("told", checks::told)],
-    write: write::write,
+    write: |setting, rows, folder| write(setting, folder, write::data(setting, rows)),
 };

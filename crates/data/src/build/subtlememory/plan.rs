@@ -3,24 +3,21 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Row, RowError, Rows, Setting};
 
 type Fields = Map<String, Value>;
 
 /// The objects of the list at `field`, one row each, without the fields of their row.
-pub(super) fn elements(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn elements(setting: &Setting<'_>, row: &Row) -> Rows {
     Ok(of_elements(row, row.read(&setting.needed::<String>("field")?)?))
 }
 
 fn of_elements(row: &Row, elements: Vec<Fields>) -> Vec<Row> {
-    let row = |(nth, fields)| Row { id: format!("{}.{nth}", row.id), parents: vec![row.id.clone()], fields };
-    elements.into_iter().enumerate().map(row).collect()
+    elements.into_iter().enumerate().map(|(nth, fields)| row.part(nth, fields)).collect()
 }
 
 /// The rows of `rows` with the `canonical` topic that `topics` has for theirs, its only `source`.
-pub(super) fn canonical(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn canonical(_: &Setting<'_>, row: &Row) -> Rows {
     #[derive(Deserialize)]
     struct Merged {
         source: String,
@@ -30,7 +27,7 @@ pub(super) fn canonical(_: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError
     for fields in &mut rows {
         let mut of = topics.iter().filter(|merged| fields.get("topic").is_some_and(|t| *t == merged.source));
         let (Some(one), None) = (of.next(), of.next()) else {
-            return Err(RowError::Rejected("a topic is not mapped exactly once".to_owned()));
+            return Err(RowError::rejected("a topic is not mapped exactly once"));
         };
         fields.insert("topic".to_owned(), one.canonical.clone().into());
     }
@@ -77,10 +74,9 @@ struct Proposal {
 
 /// Gives each of a persona's `rows` a relation and a subtype by exact [`quotas`]. Proposals are kept while their quota has room, then their
 /// relation alone; the rest is drawn. Rows without proposals are drawn altogether.
-pub(super) fn plan(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn plan(setting: &Setting<'_>, row: &Row) -> Rows {
     let mut rows: Vec<Fields> = row.read("rows")?;
-    let proposals: Vec<Proposal> =
-        if row.fields.contains_key("proposals") { row.read("proposals")? } else { Vec::new() };
+    let proposals: Vec<Proposal> = row.given("proposals")?.unwrap_or_default();
     let mut quotas = quotas(rows.len(), &setting.needed::<Vec<Relation>>("relations")?);
     let mut planned: Vec<Option<(String, String)>> = vec![None; rows.len()];
     for exact in [true, false] {
@@ -101,7 +97,7 @@ pub(super) fn plan(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowErro
     for (nth, (fields, planned)) in rows.iter_mut().zip(planned).enumerate() {
         let Some((relation, subtype)) = planned.or_else(|| left.pop()) else {
             let what = "`relations` names no relation, or one without subtypes; name both under [settings]";
-            return Err(RowError::Fault(what.to_owned()));
+            return Err(RowError::fault(what));
         };
         let case = format!("related-persona_{}-{:02}", row.text("persona")?, nth + 1);
         for (name, value) in [("relation", relation), ("subtype", subtype), ("case_id", case)] {

@@ -3,9 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::row::object;
+use crate::build::{Row, RowError, Rows, Setting};
 
 /// Facts that a checker is shown, in order, and whether it has to choose a right answer then.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,20 +58,20 @@ impl Question {
 
 /// One row a trial: `given`, the facts shown; `options`, the answers kept and `unknown`, lettered in a drawn order; `accepted`, letters that
 /// pass.
-pub(super) fn trials(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn trials(setting: &Setting<'_>, row: &Row) -> Rows {
     let question = Question::of(&row.fields)?;
     let unknown: String = setting.needed("unknown")?;
     let trial = |(nth, trial): (usize, Trial)| {
-        let id = format!("{}.{nth}", row.id);
+        let mut made = row.part(nth, Map::new());
         let right = question.right_kept.iter().map(|answer| (answer, true));
         let wrong = question.wrong_kept.iter().chain([&unknown]).map(|answer| (answer, false));
         let mut options: Vec<(&String, bool)> = right.chain(wrong).collect();
-        setting.draws(&id, 0).shuffle(&mut options);
+        setting.draws(&made.id, 0).shuffle(&mut options);
         let lettered = || ('A'..='Z').map(String::from).zip(&options);
         let option =
             |(letter, (text, _)): (String, &(&String, bool))| json!({"letter": letter, "text": text});
         let accepted = lettered().filter(|(_, (_, right))| *right == trial.right).map(|(letter, _)| letter);
-        let fields = json!({
+        made.fields = object(json!({
             "case_id": row.get("case_id"),
             "copy": question.copy,
             "query": question.query,
@@ -80,15 +79,15 @@ pub(super) fn trials(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
             "given": trial.shown.iter().filter_map(|fact| question.facts.get(*fact)).collect::<Vec<_>>(),
             "accepted": accepted.collect::<Vec<_>>(),
             "options": lettered().map(option).collect::<Vec<_>>(),
-        });
-        Row { id, parents: vec![row.id.clone()], fields: fields.as_object().cloned().unwrap_or_default() }
+        }));
+        made
     };
     Ok(question.trials().into_iter().enumerate().map(trial).collect())
 }
 
 /// Makes a set of the `rows` of a case: its questions, and the trials that were passed. Keeps questions that passed all of theirs, and one
 /// of them, drawn, where the relation is one of `sampled`.
-pub(super) fn questions(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn questions(setting: &Setting<'_>, row: &Row) -> Rows {
     let rows: Vec<Map<String, Value>> = row.read("rows")?;
     let (trials, asked): (Vec<_>, Vec<_>) = rows.into_iter().partition(|fields| fields.contains_key("trial"));
     let sampled: Vec<String> = setting.needed("sampled")?;
@@ -103,13 +102,13 @@ pub(super) fn questions(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, Ro
     if kept.first().is_some_and(|question| sampled.contains(&question.relation)) {
         kept = vec![kept.swap_remove(setting.draws(&row.id, 0).index(kept.len()))];
     }
-    let Some(mut fields) = asked.into_iter().next().filter(|_| !kept.is_empty()) else {
-        return Err(RowError::Rejected("no question withstood the ablation".to_owned()));
+    let Some(fields) = asked.into_iter().next().filter(|_| !kept.is_empty()) else {
+        return Err(RowError::rejected("no question withstood the ablation"));
     };
     let qa = |question: Question| {
         let Question { query, right_kept, wrong_kept, .. } = question;
         json!({"query": query, "correct_answers": right_kept, "incorrect_answers": wrong_kept})
     };
-    fields.insert("qas".to_owned(), kept.into_iter().map(qa).collect());
-    Ok(vec![Row { id: row.id.clone(), parents: vec![row.id.clone()], fields }])
+    let qas = kept.into_iter().map(qa).collect::<Vec<_>>();
+    Ok(vec![Row { fields, ..row.copy() }.with(json!({"qas": qas}))])
 }

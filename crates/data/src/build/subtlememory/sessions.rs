@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::build::error::RowError;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Row, RowError, Rows, Setting};
 use crate::ground::words::phrase;
 
 /// A kind of conversation and ways in which it can go.
@@ -26,7 +24,7 @@ struct Entry {
 /// Chooses facts of a non-user record: from `entries`, each with its `answer`, and `told`, the same as sentences. Contradictory: two
 /// with different answers, drawn. Temporal: one an answer, in order, in 2 sessions up to 4 facts and 3 beyond. Any-one: those with the
 /// first's answer. Makes `facts`, one text a session, and `speakers`, who tells each.
-pub(super) fn select(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn select(setting: &Setting<'_>, row: &Row) -> Rows {
     let (entries, told): (Vec<Entry>, Vec<String>) = (row.read("entries")?, row.read("told")?);
     let answers = entries.iter().map(|entry| phrase(&entry.answer));
     let mut facts: Vec<(String, String)> = answers.zip(told).collect();
@@ -44,7 +42,7 @@ pub(super) fn select(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
     facts.truncate(if subtype == "contradictory" { 2 } else { most });
     let n = facts.len();
     if n < 2 {
-        return Err(RowError::Rejected("fewer than two facts fit the relation".to_owned()));
+        return Err(RowError::rejected("fewer than two facts fit the relation"));
     }
     let sessions = if subtype == "temporal" { if n <= 4 { 2 } else { 3 } } else { n };
     let mut speakers = [["user", "user"], ["user", "assistant"], ["assistant", "assistant"]];
@@ -57,26 +55,22 @@ pub(super) fn select(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
         texts[nth * sessions / n].push(fact);
     }
     let texts: Vec<String> = texts.iter().map(|texts| texts.join(" ")).collect();
-    let mut fields = row.fields.clone();
-    fields.insert("facts".to_owned(), texts.into());
-    fields.insert("speakers".to_owned(), speakers.into());
-    fields.insert("case_id".to_owned(), row.id.replace(['/', '.'], "-").into());
-    Ok(vec![Row { id: row.id.clone(), parents: vec![row.id.clone()], fields }])
+    let case = row.id.replace(['/', '.'], "-");
+    Ok(vec![row.copy().with(json!({"facts": texts, "speakers": speakers, "case_id": case}))])
 }
 
 /// Drafts a session for each of `facts`: `candidates` types of conversation, each with one of its flows, of which the first is preferred and
 /// differs between siblings; `messages`; `signal`, how much of the persona shows (none where `signals` is empty); `speaker` of the fact.
-pub(super) fn drafts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowError> {
+pub(super) fn drafts(setting: &Setting<'_>, row: &Row) -> Rows {
     let facts: Vec<String> = row.read("facts")?;
-    let speakers: Vec<String> =
-        if row.fields.contains_key("speakers") { row.read("speakers")? } else { Vec::new() };
+    let speakers: Vec<String> = row.given("speakers")?.unwrap_or_default();
     let mut types: Vec<Conversation> = setting.needed("types")?;
     let lengths: Vec<usize> = setting.needed("lengths")?;
     let signals: Vec<String> = setting.needed("signals")?;
     let candidates: usize = setting.needed("candidates")?;
     if types.is_empty() || lengths.is_empty() || types.iter().any(|of| of.flows.is_empty()) {
         let what = "`types` or `lengths` is empty, or a type has no flow; name them under [settings]";
-        return Err(RowError::Fault(what.to_owned()));
+        return Err(RowError::fault(what));
     }
     let mut draws = setting.draws(&row.id, 0);
     draws.shuffle(&mut types);
@@ -95,7 +89,5 @@ pub(super) fn drafts(setting: &Setting<'_>, row: &Row) -> Result<Vec<Row>, RowEr
             "speaker": speakers.get(nth).map_or("user", String::as_str),
         }));
     }
-    let mut fields = row.fields.clone();
-    fields.insert("drafts".to_owned(), drafts.into());
-    Ok(vec![Row { id: row.id.clone(), parents: vec![row.id.clone()], fields }])
+    Ok(vec![row.copy().with(json!({"drafts": drafts}))])
 }

@@ -6,10 +6,7 @@ use jiff::Span;
 use jiff::civil::Date;
 use serde_json::{Value, json};
 
-use crate::build::error::RowError;
-use crate::build::kind::Made;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use crate::build::{Made, Row, RowError, Setting};
 use crate::case::draw::Draws;
 use crate::ground::order::entry;
 
@@ -46,13 +43,8 @@ pub fn order(sizes: &[usize], draws: &mut Draws) -> Vec<usize> {
 /// Gives the sessions of each set their places in the history of its persona ([`order`]) and times within `days` days `from` a date, in
 /// `offset` from UTC: the field `placed`, one object a session.
 pub(super) fn spread(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
-    let mut personas: Vec<(&str, Vec<usize>)> = Vec::new();
-    for (at, row) in rows.iter().enumerate() {
-        let persona = row.text("persona")?;
-        entry(&mut personas, |known| known.0 == persona, || (persona, Vec::new())).1.push(at);
-    }
     let mut placed: Vec<Vec<Value>> = vec![Vec::new(); rows.len()];
-    for (persona, sets) in personas {
+    for (persona, sets) in histories(rows)? {
         let sizes = sets.iter().map(|set| Ok(rows[*set].list("sessions")?.len()));
         let sizes: Vec<usize> = sizes.collect::<Result<_, RowError>>()?;
         let mut draws = setting.draws(persona, 0);
@@ -64,12 +56,18 @@ pub(super) fn spread(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, R
             placed[at].push(json!({"session_id": id, "order": place, "timestamp": time}));
         }
     }
-    let made = |(row, placed): (&Row, Vec<Value>)| {
-        let mut fields = row.fields.clone();
-        fields.insert("placed".to_owned(), placed.into());
-        Ok(Row { id: row.id.clone(), parents: vec![row.id.clone()], fields })
-    };
-    Ok(rows.iter().zip(placed).map(made).collect())
+    let placed = rows.iter().zip(placed).map(|(row, placed)| row.copy().with(json!({"placed": placed})));
+    Ok(placed.map(Ok).collect())
+}
+
+/// Personas in order of first appearance, with the places of their rows.
+pub(super) fn histories(rows: &[Row]) -> Result<Vec<(&str, Vec<usize>)>, RowError> {
+    let mut found: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let persona = row.text("persona")?;
+        entry(&mut found, |known| known.0 == persona, || (persona, Vec::new())).1.push(at);
+    }
+    Ok(found)
 }
 
 /// `n` different times, ascending.

@@ -1,17 +1,11 @@
 //! Writes histories in the released format: per persona a folder with its sessions and its sets.
 
-use std::path::Path;
+use serde_json::{Value, json};
 
-use palimpsest_core::digest::sha256;
-use palimpsest_core::files::write_atomically;
-use serde_json::{Map, Value, json};
-
-use crate::build::error::{BuildError, RowError};
-use crate::build::kind::Published;
-use crate::build::row::Row;
-use crate::build::setting::Setting;
+use super::spread::histories;
+use crate::build::kind::Data;
+use crate::build::{Published, Row, RowError, Setting};
 use crate::case::Turn;
-use crate::ground::order::entry;
 
 /// A session as written, its place, its set and its tokens (of what the turns say).
 struct Told {
@@ -22,70 +16,48 @@ struct Told {
 }
 
 /// One folder a persona. Provenance is of sets; depths and distances are places of the history as written.
-pub(super) fn write(setting: &Setting<'_>, rows: &[Row], dir: &Path) -> Result<Vec<Published>, BuildError> {
-    let broken = |error: RowError| {
-        let (RowError::Rejected(what) | RowError::Fault(what)) = error;
-        BuildError::stage(setting.stage, what)
-    };
-    let mut personas: Vec<(&str, Vec<&Row>)> = Vec::new();
-    for row in rows {
-        let persona = row.text("persona").map_err(broken)?;
-        entry(&mut personas, |known| known.0 == persona, || (persona, Vec::new())).1.push(row);
-    }
-    let mut published = Vec::new();
-    for (persona, sets) in personas {
+pub(super) fn data(setting: &Setting<'_>, rows: &[Row]) -> Result<Data, RowError> {
+    let (mut files, mut published) = (Vec::new(), Vec::new());
+    for (persona, sets) in histories(rows)? {
         let (mut told, mut instances) = (Vec::new(), Vec::new());
-        for (nth, row) in sets.iter().enumerate() {
-            let sessions = sessions(setting, nth, row).map_err(broken)?;
-            instances.push(instance(row, &sessions).map_err(broken)?);
+        for (nth, at) in sets.iter().enumerate() {
+            let sessions = sessions(setting, nth, &rows[*at])?;
+            instances.push(instance(&rows[*at], &sessions)?);
             told.extend(sessions);
         }
         told.sort_by_key(|session| session.order);
-        let folder = dir.join(format!("persona_{persona}"));
-        std::fs::create_dir_all(&folder).map_err(BuildError::io("make", &folder))?;
-        let history = told.iter().map(|session| session.json.clone()).collect();
-        let files = [("history_sessions.json", history), ("bench_instances.json", instances.clone())];
-        for (name, rows) in files {
-            let file = folder.join(name);
-            let text = format!("{:#}\n", Value::Array(rows));
-            write_atomically(&file, text.as_bytes()).map_err(BuildError::io("write", &file))?;
-        }
-        for (nth, (row, instance)) in sets.iter().zip(instances).enumerate() {
-            let origin = row.text("origin").map_err(broken)?;
+        for (nth, (at, instance)) in sets.iter().zip(&instances).enumerate() {
+            let (row, origin) = (&rows[*at], rows[*at].text("origin")?);
             let source = setting.spec.sources.get(origin);
             let licence = source.map_or(&setting.spec.licence, |source| &source.licence);
-            let sources = json!([{"slot": "seed", "source": origin, "licence": licence}]);
-            published.push(Published {
-                uid: row.text("case_id").map_err(broken)?.to_owned(),
-                row: row.id.clone(),
-                digest: sha256(instance.to_string()),
-                details: Map::from_iter([
-                    ("sources".to_owned(), sources),
-                    ("places".to_owned(), places(&told, nth).into()),
-                ]),
-            });
+            let sources = [json!({"slot": "seed", "source": origin, "licence": licence})];
+            let details = json!({"sources": sources, "places": places(&told, nth)});
+            published.push(Published::new(row.text("case_id")?, row, instance.to_string(), details));
+        }
+        let history = told.into_iter().map(|session| session.json).collect();
+        for (name, list) in [("history_sessions", history), ("bench_instances", instances)] {
+            let text = format!("{:#}\n", Value::Array(list));
+            files.push((format!("persona_{persona}/{name}.json"), text.into_bytes()));
         }
     }
-    Ok(published)
+    Ok((files, published))
 }
 
 fn sessions(setting: &Setting<'_>, set: usize, row: &Row) -> Result<Vec<Told>, RowError> {
     let [n, drafts, placed] = ["sessions", "drafts", "placed"].map(|name| row.list(name).map(<[Value]>::len));
     let n = n?;
     if [drafts?, placed?, row.list("facts")?.len()] != [n; 3] {
-        return Err(RowError::Fault(format!(
-            "row {}: facts, drafts, sessions and places differ in number",
-            row.id
-        )));
+        let what = "facts, drafts, sessions and places differ in number";
+        return Err(RowError::Fault(format!("row {}: {what}", row.id)));
     }
     let session = |nth: usize| {
         let [draft, session, place] = ["drafts", "sessions", "placed"].map(|name| format!("{name}.{nth}."));
         let (turns, name): (Vec<Turn>, &str) =
             (row.read(&format!("{session}turns"))?, row.text(&format!("{session}type"))?);
-        let flow =
-            row.list(&format!("{draft}candidates"))?.iter().find(|candidate| candidate["type"] == name);
+        let mut candidates = row.list(&format!("{draft}candidates"))?.iter();
+        let flow = candidates.find(|candidate| candidate["type"] == name);
         let said: Vec<&str> = turns.iter().map(|turn| turn.content.as_str()).collect();
-        let tokens = setting.count.count(&said.join("\n"));
+        let tokens = setting.count.count(&said.join("\n")).map_err(RowError::fault)?;
         let order = row.number(&format!("{place}order"))?;
         let json = json!({
             "session_id": row.text(&format!("{place}session_id"))?,
@@ -99,7 +71,7 @@ fn sessions(setting: &Setting<'_>, set: usize, row: &Row) -> Result<Vec<Told>, R
             "persona_id": row.text("persona")?,
             "persona_signal_level": row.get(&format!("{draft}signal")),
         });
-        Ok(Told { order, set, tokens: tokens.map_err(|error| RowError::Fault(error.to_string()))?, json })
+        Ok(Told { order, set, tokens, json })
     };
     (0..n).map(session).collect()
 }

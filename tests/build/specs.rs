@@ -1,0 +1,88 @@
+//! Specs, and the templates and expressions in them.
+
+use palimpsest::build::Spec;
+use palimpsest::build::expression::{holds, parse_expression, parse_template, render};
+use serde_json::{Value, json};
+
+#[test]
+fn an_expression_is_true_false_or_an_error_with_its_text() {
+    let Value::Object(fields) = json!({"verdict": "yes", "turns": [{"role": "user"}], "n": 3, "none": null})
+    else {
+        panic!()
+    };
+    for (expression, is) in [
+        ("verdict == 'yes'", true),
+        ("verdict in ['no', 'unsure']", false),
+        ("turns | length >= 2", false),
+        ("turns and turns[-1].role == 'user'", true),
+        ("not (n > 2 and n < 5)", false),
+        ("none is none", true),
+    ] {
+        assert_eq!(holds(expression, &fields), Ok(is), "{expression}");
+    }
+    for (expression, said) in
+        [("verdict", "\"yes\""), ("missing == 1", "missing"), ("n + 1", "is 4"), ("n ==", "template")]
+    {
+        let error = holds(expression, &fields).unwrap_err();
+        assert!(error.contains(said), "{expression}: {error}");
+    }
+    assert!(parse_expression("n ==").is_err() && parse_expression("n == 1").is_ok());
+}
+
+#[test]
+fn a_template_is_strict_and_its_ends_are_trimmed() {
+    let Value::Object(fields) = json!({"old": "tea", "list": [1, 2]}) else { panic!() };
+    let text = render("\n{% for n in list %}\n{{ n }} {{ old }}\n{% endfor %}\n", &fields);
+    assert_eq!(text, Ok("1 tea\n2 tea".to_owned()));
+    assert!(render("{{ new }}", &fields).unwrap_err().contains("new"));
+    assert!(parse_template("{% for n in %}").is_err());
+}
+
+const SPEC: &str = r#"
+kind = "stale"
+licence = "CC0-1.0"
+[[tables.things]]
+name = "tea"
+[[stage]]
+name = "old"
+rows = ["things"]
+[stage.ask]
+of = "generator"
+template = "Say {{ name }}."
+schema = { type = "object", properties = { old = { type = "string" } } }
+[stage.steps]
+into = "said"
+most = 2
+until = "said | length > 1"
+[[stage.judge]]
+name = "fits"
+accept = "verdict == 'yes'"
+ask = { of = "checker", template = "{{ old }}?", choices = ["yes", "no"] }
+"#;
+
+#[test]
+fn a_fault_is_told_with_its_field() {
+    Spec::parse("mine.toml", SPEC).unwrap();
+    for (from, to, said) in [
+        ("Say {{ name }}.", "Say {{ name", "stage old: ask.template: "),
+        ("type = \"string\" } }", "pattern = \"x\" } }", "ask.schema: `old`: pattern is no keyword"),
+        ("length > 1", "length >", "steps.until: "),
+        ("== 'yes'", "=", "judge fits: accept: "),
+        ("[\"yes\", \"no\"]", "[\"yes\"], schema = {}", "ask.schema: it is given beside the choices"),
+        ("name = \"fits\"", "name = \"\"", "judge[0].name: \"\" is empty or taken"),
+        ("rows = [\"things\"]", "rows = [\"none\"]", "\"none\" is not there; write one of things"),
+        ("most = 2\n", "", "they have no end"),
+        ("most = 2\n", "most = 2\nkeep_item = true\n", "they have no items to keep"),
+        ("schema = { type = \"object\"", "schema = { type = \"string\"", "its type is \"string\""),
+        ("kind = \"stale\"", "kind = \"other\"", "is no kind"),
+        ("template = \"Say", "templates = \"Say", "unknown field `templates`"),
+    ] {
+        assert!(SPEC.contains(from), "{from}");
+        let error = Spec::parse("mine.toml", &SPEC.replace(from, to)).unwrap_err().to_string();
+        assert!(error.starts_with("mine.toml") && error.contains(said), "{error}");
+    }
+    let schema = "schema = { type = \"object\", properties = { old = { type = \"string\" } } }\n";
+    let text = SPEC.replace(schema, "");
+    let (before, _) = text.split_once("[stage.steps]").unwrap();
+    assert!(Spec::parse("mine.toml", before).unwrap_err().to_string().contains("ask.into: it is missing"));
+}
