@@ -8,9 +8,8 @@ use super::{Made, Row, RowError, Setting};
 use crate::ground::order::unique;
 use crate::statistics::kappa::{Weights, confusion, kappa};
 
-/// Parameters of the maker `review`.
+/// Parameters of the maker `review`, among those of the spec.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Form {
     /// Fields that raters see, by path.
     #[serde(default)]
@@ -46,10 +45,7 @@ pub struct Flip {
 impl Form {
     /// Of a stage whose maker is `review`.
     pub fn of(setting: &Setting<'_>) -> Result<Self, RowError> {
-        let of_form = ["show", "edit", "keep", "drop", "flip", "instructions", "share", "required"];
-        let own = setting.with.iter().filter(|(name, _)| of_form.contains(&name.as_str()));
-        let own = Value::Object(own.map(|(name, value)| (name.clone(), value.clone())).collect());
-        Form::deserialize(&own).map_err(|error| {
+        Form::deserialize(&Value::Object(setting.with.clone())).map_err(|error| {
             RowError::Fault(format!("{error}; write the fields of a review into the stage's `with`"))
         })
     }

@@ -16,31 +16,31 @@ impl Spec {
     }
 
     fn check(&self, name: &str) -> Result<(), BuildError> {
-        let wrong = |(field, found, remedy): Wrong| {
-            let name = name.to_owned();
-            Err(BuildError::Field { name, field, found, remedy })
-        };
+        self.faults().map_or(Ok(()), |(field, found, remedy)| {
+            Err(BuildError::Field { name: name.to_owned(), field, found, remedy })
+        })
+    }
+
+    fn faults(&self) -> Option<Wrong> {
         let kinds = KINDS.map(|kind| kind.name);
         if !kinds.contains(&self.kind.as_str()) {
-            return wrong(("kind".to_owned(), format!("{:?} is no kind", self.kind), one_of(&kinds)));
+            return Some(("kind".to_owned(), format!("{:?} is no kind", self.kind), one_of(&kinds)));
         }
         if self.stages.is_empty() {
-            let remedy = "write at least one [[stage]]".to_owned();
-            return wrong(("stage".to_owned(), "there is none".to_owned(), remedy));
+            let wrong = ["stage", "there is none", "write at least one [[stage]]"];
+            return Some(wrong.map(str::to_owned).into());
         }
         let mut known: Vec<&str> =
             self.tables.keys().chain(self.sources.keys()).map(String::as_str).collect();
-        for stage in &self.stages {
-            if let Some(found) = self.fault(stage, &known) {
-                return wrong(found);
-            }
-            if let Err((field, fault)) = check_asks(stage) {
-                let field = format!("stage {}: {field}", stage.name);
-                return wrong((field, fault, "mend it in the spec".to_owned()));
-            }
+        self.stages.iter().find_map(|stage| {
+            let of_asks = || {
+                let (field, fault) = check_asks(stage).err()?;
+                Some((format!("stage {}: {field}", stage.name), fault, "mend it in the spec".to_owned()))
+            };
+            let found = self.fault(stage, &known).or_else(of_asks);
             known.push(&stage.name);
-        }
-        Ok(())
+            found
+        })
     }
 
     /// The first rule that a stage breaks; `known`: what it may take rows of.

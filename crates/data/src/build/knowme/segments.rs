@@ -173,20 +173,20 @@ pub fn fault(text: &str, offset: usize, records: &[Value]) -> Option<String> {
             return Some("a slice without start_index and end_index".to_owned());
         };
         let said = record.get("text").and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-        let is_border = || is_blank(0..from) || allowed.iter().any(|border| border.at == from);
-        let fault = match () {
-            () if said.is_none() || text.get(from..to) != said => {
-                "a slice that is not the text between its offsets"
-            }
-            () if from < end => "slices that overlap or are out of order",
-            () if !is_blank(end..from) => "text between two slices",
-            () if !is_border() => "a border inside a sentence or a quotation",
-            () => {
-                end = to;
-                continue;
-            }
-        };
-        return Some(fault.to_owned());
+        let is_border = is_blank(0..from) || allowed.iter().any(|border| border.at == from);
+        let rules = [
+            (
+                said.is_none() || text.get(from..to) != said,
+                "a slice that is not the text between its offsets",
+            ),
+            (from < end, "slices that overlap or are out of order"),
+            (!is_blank(end..from), "text between two slices"),
+            (!is_border, "a border inside a sentence or a quotation"),
+        ];
+        if let Some((_, rule)) = rules.into_iter().find(|(is_broken, _)| *is_broken) {
+            return Some(rule.to_owned());
+        }
+        end = to;
     }
     (!is_blank(end..text.len())).then(|| "text behind the last slice".to_owned())
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use self::noise::tokens;
 use self::trace::{lines, says};
-use super::kind::{Check, Found, Kind, Maker, With, write};
+use super::kind::{Found, Kind, Maker, With, write};
 use super::{Row, Setting};
 use crate::benchmarks::memrewardbench::difference::alone;
 
@@ -35,12 +35,9 @@ pub const KIND: Kind = Kind {
         ("pick", Maker::Each(forms::pick)),
         ("blocks", Maker::Each(forms::blocks)),
     ],
-    checks: CHECKS,
+    checks: &[("differs", differs), ("lengths", lengths), ("outcomes", outcomes), ("no-keys", no_keys)],
     write: |setting, rows, folder| write(setting, folder, write::data(setting, rows)),
 };
-
-const CHECKS: &[(&str, Check)] =
-    &[("differs", differs), ("lengths", lengths), ("outcomes", outcomes), ("no-keys", no_keys)];
 
 /// The lines that each trace has alone are those that the maker took away and put in, and there are some.
 fn differs(_: &Setting<'_>, _: &With, row: &Row) -> Found {

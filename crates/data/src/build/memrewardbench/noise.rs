@@ -59,9 +59,8 @@ pub fn repeat(setting: &Setting<'_>, row: &Row) -> Rows {
     let from = steps[draws.index(steps.len())];
     let places = places(&steps, from);
     let at = places[draws.index(places.len())];
-    let copy = blocks[from].clone();
-    blocks.insert(at, copy.clone());
-    let apart = [Vec::new(), vec![copy.text]];
+    let apart = [Vec::new(), vec![blocks[from].text.clone()]];
+    blocks.insert(at, blocks[from].clone());
     let told = json!({"step": from, "put_at": at});
     Ok(vec![pair(&trace, "repeat", "Noise", &blocks, apart).row(row, told)])
 }

@@ -20,8 +20,7 @@ use crate::construct::session::USER;
 ///
 /// Left out are sessions that tell a statement or say a value, that resemble another one, and that `data check` would find fault with.
 pub fn candidates(setting: &Setting<'_>, row: &Row) -> Rows {
-    let size = Size::of(setting)?;
-    let (needed, tokens) = match size {
+    let (needed, tokens) = match Size::of(setting)? {
         Size::Sessions(sessions) => (sessions.saturating_sub(2), 0),
         Size::Tokens(tokens) => (0, tokens),
     };

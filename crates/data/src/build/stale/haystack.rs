@@ -116,11 +116,9 @@ pub fn haystack(setting: &Setting<'_>, row: &Row) -> Rows {
     let (known, mut left) = (by_id(setting), Vec::new());
     for one in row.list(&from)? {
         let id = one.as_str().or(one["id"].as_str()).unwrap_or_default();
-        let session = *known.get(id).ok_or_else(|| {
-            let what =
-                format!("the pool has no session {id:?}; give the distractors that the build began with");
-            RowError::Fault(format!("row {}: {what}", row.id))
-        })?;
+        let remedy = "give the distractors that the build began with";
+        let fault = || RowError::Fault(format!("row {}: the pool has no session {id:?}; {remedy}", row.id));
+        let session = *known.get(id).ok_or_else(fault)?;
         left.push((session, session.tokens(setting.count).map_err(RowError::fault)?));
     }
     let aims = [placement.before, placement.between, placement.after];
