@@ -1,5 +1,6 @@
 //! `palimpsest data stats`: table 5 of the STALE paper for any file, encoding and tokeniser.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -97,6 +98,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             let other =
                 Dataset::open(file, SampleSpec::default(), |_| {})?.with_split(row_type.as_deref())?;
             files.push((other.name().to_owned(), places(&other, &counter)?));
+        }
+        // Builds name their files alike.
+        let names: BTreeSet<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        if names.len() < files.len() {
+            for ((name, _), path) in files.iter_mut().zip(std::iter::once(data).chain(beside)) {
+                *name = path.display().to_string();
+            }
         }
         if files.iter().all(|(_, cases)| cases.iter().all(|case| case.placement.is_none())) {
             return wrong(
