@@ -134,10 +134,9 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// The last error, if every attempt was one.
+    /// The error of the last attempt, if it was one.
     pub fn error(&self) -> Option<&str> {
-        let all = self.attempts.iter().all(|attempt| attempt.verdict == ERROR);
-        self.attempts.last().filter(|_| all).map(|last| last.why.as_str())
+        self.attempts.last().filter(|last| last.verdict == ERROR).map(|last| last.why.as_str())
     }
 
     pub fn lines(self) -> impl Iterator<Item = Line> {
