@@ -155,14 +155,18 @@ impl Build<'_> {
         let workers: Vec<&mut Worker> = if asks { workers.iter_mut().collect() } else { vec![&mut idle] };
         let setting = self.setting(stage);
         let maker = stage.make.as_deref().and_then(|name| table::maker(&self.spec.kind, name));
-        if let Some(taken) = taken(&log.rows) {
-            // What a maker of all rows made is not made again.
-            let ids = (!matches!(maker, Some(Maker::All(_)))).then(|| formed.iter().map(|row| &row.id));
-            ids.map_or(Ok(()), |ids| follow(&file, stage, &log.rows, &ids.collect::<Vec<_>>()))?;
+        let of_all = matches!(maker, Some(Maker::All(_)));
+        if let Some(&Line::End { rows: taken, outcomes: all }) = log.rows.last() {
+            let (found, name) = (outcomes(&log.rows).count(), &stage.name);
+            if !of_all {
+                follow(&file, stage, &log.rows, &formed.iter().map(|row| &row.id).collect::<Vec<_>>())?;
+            }
+            // What a maker of all rows made is not made again, but counted.
+            let all = all.unwrap_or(found);
             ensure!(
-                taken == rows,
-                "{file} says that the stage took {taken} rows, and it takes {rows}; build it again by --from {}",
-                stage.name
+                (taken, found) == (rows, all),
+                "{file}: the stage took {taken} rows, and it takes {rows}, and {found} of {all} outcomes are there; build it again by \
+                 --from {name}"
             );
             return Ok(true);
         }
@@ -221,7 +225,7 @@ impl Build<'_> {
             },
         )?;
         ensure!(!whole || errors == 0, held(errors, &error));
-        lines.extend(whole.then_some(Line::End { rows }));
+        lines.extend(whole.then_some(Line::End { rows, outcomes: of_all.then_some(items.len()) }));
         if errors == 0 {
             folder.record(self.options.tokens.identity().into_iter().collect())?;
             append(&mut costs, &mut spent)?;

@@ -16,6 +16,9 @@ pub enum Line {
     /// All rows have outcomes. `rows`: how many the stage took.
     End {
         rows: usize,
+        /// How many outcomes a maker of all rows has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcomes: Option<usize>,
     },
 }
 
@@ -178,7 +181,7 @@ pub fn attempts(lines: &[Line]) -> impl Iterator<Item = &Attempt> {
 /// Rows that a stage took, if it is whole.
 pub fn taken(lines: &[Line]) -> Option<usize> {
     match lines.last() {
-        Some(Line::End { rows }) => Some(*rows),
+        Some(Line::End { rows, .. }) => Some(*rows),
         _ => None,
     }
 }
