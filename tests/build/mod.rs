@@ -4,6 +4,7 @@ mod endpoint;
 mod engine;
 mod knowme;
 mod memrewardbench;
+mod resume;
 mod review;
 mod specs;
 mod stale;

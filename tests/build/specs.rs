@@ -75,12 +75,30 @@ fn a_fault_is_told_with_its_field() {
         ("most = 2\n", "most = 2\nkeep_item = true\n", "they have no items to keep"),
         ("schema = { type = \"object\"", "schema = { type = \"string\"", "its type is \"string\""),
         ("kind = \"stale\"", "kind = \"other\"", "is no kind"),
+        ("rows = [\"things\"]", "rows = [\"things\"]\ntimes = 1000001", "times: it is above 1,000,000"),
+        (
+            "rows = [\"things\"]",
+            "rows = [\"things\"]\nset = { a = inf }",
+            "set.a: it is a number that is not finite",
+        ),
+        ("name = \"tea\"", "name = \"tea\"\nday = [2024-05-01]", "tables.things.day: it is a date"),
+        ("name = \"tea\"", "name = \"tea\"\nn = { m = nan }", "tables.things.n: it is a number"),
+        ("template = \"Say", "temperature = -0.1\ntemplate = \"Say", "ask.temperature: it is -0.1"),
+        ("template = \"Say", "temperature = nan\ntemplate = \"Say", "ask.temperature: it is NaN"),
+        ("template = \"Say", "max_tokens = 0\ntemplate = \"Say", "ask.max_tokens: it is 0"),
+        (
+            "rows = [\"things\"]",
+            "rows = [\"things\"]\nchecks = [{ check = \"filled\", fields = [\"old\"], field = \"old\" }]",
+            "checks[0].field: \"filled\" has no such parameter",
+        ),
         ("template = \"Say", "templates = \"Say", "unknown field `templates`"),
     ] {
         assert!(SPEC.contains(from), "{from}");
         let error = Spec::parse("mine.toml", &SPEC.replace(from, to)).unwrap_err().to_string();
         assert!(error.starts_with("mine.toml") && error.contains(said), "{error}");
     }
+    let long = SPEC.replace("name = \"old\"", &format!("name = {:?}", "a".repeat(101)));
+    assert!(Spec::parse("mine.toml", &long).unwrap_err().to_string().contains("at most 100 letters"));
     let schema = "schema = { type = \"object\", properties = { old = { type = \"string\" } } }\n";
     let text = SPEC.replace(schema, "");
     let (before, _) = text.split_once("[stage.steps]").unwrap();

@@ -10,8 +10,8 @@ use crate::build::pool::Pool;
 use crate::build::{BuildError, Spec};
 use crate::builds::engine::{self, Ended, Options};
 use crate::builds::estimate::{Estimate, estimate};
-use crate::builds::folder::{BuildFolder, HEADER, Identity, position};
-use crate::builds::models::{LazyTokens, Models};
+use crate::builds::folder::{BuildFolder, HEADER, Identity, YIELD, position};
+use crate::builds::models::{LazyTokens, Models, TOKENIZER};
 use crate::builds::rows::{self, Part};
 use crate::builds::yields::Yield;
 use crate::cli::interrupt::{end_resumable, flag};
@@ -139,14 +139,10 @@ pub(super) fn run(kind: &str, args: &Pipeline) -> anyhow::Result<()> {
     let pools = args.distractors.iter().map(digest).collect::<anyhow::Result<_>>()?;
     let identity = Identity { sources, pools, limit: args.limit, shard, ..Identity::new(spec) };
     let mut folder = BuildFolder::open_or_create(&args.out, identity)?;
-    if let Some(stage) = &args.from {
-        folder.discard_from(stage)?;
-    }
-    let until = args.until.as_deref();
-    args.models.check_roles(&folder.roles_left(until)?)?;
     let stop = flag("stopping after the rows under way")?;
-    let tokens = LazyTokens::new(&args.tokenizer);
-    let options = Options { until, pool: &pool, tokens: &tokens, models: &args.models, stop: &stop };
+    let tokens = LazyTokens::new(&args.tokenizer).as_in(&args.out, folder.header.models.get(TOKENIZER));
+    let (from, until) = (args.from.as_deref(), args.until.as_deref());
+    let options = Options { from, until, pool: &pool, tokens: &tokens, models: &args.models, stop: &stop };
     let (ended, yields) = engine::run(&mut folder, known, &options)?;
     tell(&args.out, ended, &yields)
 }
@@ -183,6 +179,9 @@ fn tell(dir: &Path, ended: Ended, yields: &[Yield]) -> anyhow::Result<()> {
     match ended {
         Ended::Stopped => end_resumable(),
         Ended::AtStage => say("the same command without --until goes on"),
+        Ended::Published(0) => {
+            anyhow::bail!("no row was accepted; {} counts the reasons", dir.join(YIELD).display())
+        }
         Ended::Published(rows) => say(format_args!("wrote {}: {rows} rows", dir.join("data").display())),
     }
 }

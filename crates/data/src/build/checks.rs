@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::expression::{self, UNDEFINED};
 use super::kind::Check;
 use super::setting::parameter;
-use super::{Found, Row, RowError, Setting, With, expression};
+use super::{Found, Row, RowError, Setting, With};
 use crate::case::Turn;
 use crate::case::check::is_stray;
 use crate::case::check::words::{change_words, content_words, is_of_time, listed_words};
@@ -29,6 +30,22 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("turns", turns),
     ("holds", holds),
 ];
+
+/// Parameters of a check that all kinds have.
+pub fn parameters(check: &str) -> Option<&'static [&'static str]> {
+    Some(match check {
+        "filled" | "distinct" | "sentences" => &["fields"],
+        "no-words-of" => &["text", "of", "except"],
+        "no-phrases" => &["text", "phrases"],
+        "has" => &["text", "value"],
+        "no-change-words" => &["text"],
+        "size" | "turns" => &["field", "least", "most"],
+        "one-of" => &["field", "of"],
+        "equals" => &["field", "to"],
+        "holds" => &["expression"],
+        _ => return None,
+    })
+}
 
 /// Replies that stand for no value, beside [`is_stray`]'s.
 const NO_VALUE: [&str; 3] = ["null", "none", "n/a"];
@@ -194,12 +211,15 @@ fn turns(_: &Setting<'_>, with: &With, row: &Row) -> Found {
     Ok(wrong.map(|nth| format!("turn {nth} of `{path}` is {:?} by {}", turns[nth].content, turns[nth].role)))
 }
 
-/// `expression`: a Jinja expression over the row's fields that is true.
-fn holds(_: &Setting<'_>, with: &With, row: &Row) -> Found {
+/// `expression`: a Jinja expression over the row's fields that is true. A fault if it cannot be evaluated, unless it reads a field that a
+/// reply of the stage may lack.
+fn holds(setting: &Setting<'_>, with: &With, row: &Row) -> Found {
     let expression: String = needed(with, "expression")?;
-    Ok(match expression::holds(&expression, &row.fields) {
-        Ok(true) => None,
-        Ok(false) => Some(format!("`{expression}` does not hold")),
-        Err(why) => Some(why),
-    })
+    let asks = || setting.spec.stages.iter().any(|stage| stage.name == setting.stage && stage.ask.is_some());
+    match expression::holds(&expression, &row.fields) {
+        Ok(true) => Ok(None),
+        Ok(false) => Ok(Some(format!("`{expression}` does not hold"))),
+        Err(why) if why.contains(UNDEFINED) && asks() => Ok(Some(why)),
+        Err(why) => Err(RowError::Fault(format!("row {}: {why}", row.id))),
+    }
 }

@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 const NAME: &str = "of the spec";
 
+/// In the errors of templates and expressions that read what is not there.
+pub const UNDEFINED: &str = "undefined value";
+
 /// Err with the reason if a template does not parse.
 pub fn parse_template(source: &str) -> Result<(), String> {
     sandbox(source).map(drop)

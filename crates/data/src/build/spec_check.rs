@@ -1,10 +1,22 @@
 //! Reads specs and refuses what is wrong in them before anything is asked.
 
+use serde_json::{Map, Value};
+
+use super::checks::parameters;
 use super::error::BuildError;
 use super::expression::{parse_expression, parse_template};
 use super::spec::{Ask, Spec, Stage};
 use super::table::{self, KINDS};
 use crate::ground::schema;
+
+/// Most copies of a row.
+const MOST_COPIES: usize = 1_000_000;
+
+/// Most characters of a stage's name, which is part of a file's.
+const MOST_CHARACTERS: usize = 100;
+
+/// The key under which TOML's dates are read.
+const DATE: &str = "$__toml_private_datetime";
 
 impl Spec {
     /// Parses a spec and checks names and references; `name` is used in errors.
@@ -30,6 +42,23 @@ impl Spec {
             let wrong = ["stage", "there is none", "write at least one [[stage]]"];
             return Some(wrong.map(str::to_owned).into());
         }
+        let tables = self.tables.iter().flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)));
+        let tables = tables.map(|(name, row)| (format!("tables.{name}"), row));
+        let stages = self.stages.iter().flat_map(|stage| {
+            let maps = [("set", &stage.set), ("with", &stage.with)].into_iter();
+            let maps = maps.chain(stage.checks.iter().map(|call| ("checks", &call.with)));
+            maps.map(|(field, map)| (format!("stage {}: {field}", stage.name), map))
+        });
+        for (field, map) in [("settings".to_owned(), &self.settings)].into_iter().chain(tables).chain(stages)
+        {
+            if let Some((name, found)) = no_json(map) {
+                return wrong((
+                    format!("{field}.{name}"),
+                    found.to_owned(),
+                    "write a number or a text".to_owned(),
+                ));
+            }
+        }
         let mut known: Vec<&str> =
             self.tables.keys().chain(self.sources.keys()).map(String::as_str).collect();
         self.stages.iter().find_map(|stage| {
@@ -46,8 +75,8 @@ impl Spec {
     /// The first rule that a stage breaks; `known`: what it may take rows of.
     fn fault(&self, stage: &Stage, known: &[&str]) -> Option<Wrong> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if stage.name.is_empty() || !stage.name.chars().all(is_plain) {
-            let remedy = "name it by letters, digits, - and _".to_owned();
+        if !(1..=MOST_CHARACTERS).contains(&stage.name.len()) || !stage.name.chars().all(is_plain) {
+            let remedy = "name it by at most 100 letters, digits, - and _".to_owned();
             return Some(("stage".to_owned(), format!("{:?} is no name", stage.name), remedy));
         }
         let makers: Vec<&str> = table::makers(&self.kind).map(|(name, _)| name).collect();
@@ -78,6 +107,7 @@ impl Spec {
             ("steps", found(no_items, "they have no items to keep"), "write `over`, or no `keep_item`"),
             ("", found(steps.is_some() && stage.ask.is_none(), NO_ASK), "write an ask, or no steps"),
             ("", found(stage.tries == 0 || stage.times == 0, "tries or times is 0"), "write 1 or more"),
+            ("times", found(stage.times > MOST_COPIES, "it is above 1,000,000"), "write fewer copies"),
             (&of_check, no(check.map(|(_, check)| check), "is no check"), &one_of(&checks)),
         ];
         let first = |(field, found, remedy): (&str, Option<String>, &str)| {
@@ -86,6 +116,20 @@ impl Spec {
         };
         rules.into_iter().find_map(first)
     }
+}
+
+/// The first field with a value that JSON has not, and what it is. TOML has no null, which its numbers that are not finite become.
+fn no_json(map: &Map<String, Value>) -> Option<(&str, &'static str)> {
+    fn of(value: &Value) -> Option<&'static str> {
+        match value {
+            Value::Null => Some("it is a number that is not finite"),
+            Value::Array(list) => list.iter().find_map(of),
+            Value::Object(map) if map.contains_key(DATE) => Some("it is a date without quotes"),
+            Value::Object(map) => map.values().find_map(of),
+            _ => None,
+        }
+    }
+    map.iter().find_map(|(name, value)| Some((name.as_str(), of(value)?)))
 }
 
 /// Field, what was found, and the remedy.
@@ -113,6 +157,14 @@ fn check_asks(stage: &Stage) -> Result<(), (String, String)> {
             return Err(("ask.into".to_owned(), "it is missing, and the reply is no object".to_owned()));
         }
     }
+    for (nth, call) in stage.checks.iter().enumerate() {
+        let known = parameters(&call.check);
+        let strange = |name: &&String| known.is_some_and(|known| !known.contains(&name.as_str()));
+        if let (Some(name), Some(known)) = (call.with.keys().find(strange), known) {
+            let fault = format!("{:?} has no such parameter, but {}", call.check, known.join(", "));
+            return Err((format!("checks[{nth}].{name}"), fault));
+        }
+    }
     for (nth, call) in stage.checks.iter().enumerate().filter(|(_, call)| call.check == "holds") {
         let expression = call.with.get("expression").and_then(|expression| expression.as_str());
         parse_expression(expression.unwrap_or_default())
@@ -136,6 +188,12 @@ fn check_ask(ask: &Ask) -> Result<(), (String, String)> {
     let named = |field: &'static str| move |fault: String| (field.to_owned(), fault);
     parse_template(&ask.system).map_err(named("system"))?;
     parse_template(&ask.template).map_err(named("template"))?;
+    if !(ask.temperature.is_finite() && ask.temperature >= 0.0) {
+        return Err(named("temperature")(format!("it is {}, and 0 or above belongs there", ask.temperature)));
+    }
+    if ask.max_tokens == 0 {
+        return Err(named("max_tokens")("it is 0, and a reply has 1 or more".to_owned()));
+    }
     let Some(schema) = &ask.schema else { return Ok(()) };
     if !ask.choices.is_empty() {
         return Err(named("schema")(format!("it is given beside the choices {}", ask.choices.join(", "))));

@@ -1,5 +1,7 @@
 //! One question to a model: the template becomes messages, the reply a value that fits the schema.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::stage_file::Ending;
@@ -8,6 +10,9 @@ use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringM
 use palimpsest_data::build::Ask;
 use palimpsest_data::build::expression::render;
 use palimpsest_data::ground::schema::fits;
+
+/// Places of a reply that are tried in vain; each may read the reply to its end.
+const MOST_FAULTS: usize = 64;
 
 /// What a model said.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,8 +106,10 @@ pub fn read(ask: &Ask, said: &Said) -> Read {
 /// The JSON value in a reply, which may be fenced or surrounded by prose. Two that differ contradict each other.
 fn find(text: &str, schema: &Value) -> Result<Value, String> {
     let opening = if schema["type"] == "array" { '[' } else { '{' };
-    let (mut at, mut found, mut fault) = (0, None, None);
-    while let Some(start) = text.get(at..).and_then(|rest| rest.find(opening)).map(|more| at + more) {
+    let (mut at, mut faults, mut found, mut fault) = (0, 0, None, None);
+    while faults < MOST_FAULTS
+        && let Some(start) = text.get(at..).and_then(|rest| rest.find(opening)).map(|more| at + more)
+    {
         at = start + 1;
         let value = match loose_json::read(text.get(start..).unwrap_or_default()) {
             Some(read) if read.finished => {
@@ -118,7 +125,10 @@ fn find(text: &str, schema: &Value) -> Result<Value, String> {
                 return Err("it holds two answers that differ".to_owned());
             }
             Ok(value) => found = Some(value),
-            Err(wrong) => fault = fault.or(Some(wrong)),
+            Err(wrong) => {
+                fault = fault.or(Some(wrong));
+                faults += 1;
+            }
         }
     }
     found.ok_or_else(|| fault.unwrap_or_else(|| format!("it holds no JSON that begins with {opening}")))
@@ -128,13 +138,13 @@ fn find(text: &str, schema: &Value) -> Result<Value, String> {
 fn single(node: &Node) -> Result<(), String> {
     match node {
         Node::Array(list) => list.iter().try_for_each(single),
-        Node::Object(entries) => entries.iter().enumerate().try_for_each(|(nth, (key, value))| {
-            let mut before = entries.iter().take(nth);
-            match before.any(|(other, said)| other == key && said != value) {
-                true => Err(format!("the field `{key}` has two values")),
-                false => single(value),
-            }
-        }),
+        Node::Object(entries) => {
+            let mut known = BTreeMap::new();
+            entries.iter().try_for_each(|(key, value)| match known.insert(key, value) {
+                Some(before) if before != value => Err(format!("the field `{key}` has two values")),
+                _ => single(value),
+            })
+        }
         _ => Ok(()),
     }
 }
@@ -183,6 +193,13 @@ mod tests {
             let (found, why) = of(text, ending).unwrap_err();
             assert!(found == verdict && why.contains(said), "{text}: {found}: {why}");
         }
+        // Each of the places would be read to the end: minutes without a limit.
+        for (text, said) in [("{'a", "does not end"), ("{\"", "does not")] {
+            let (found, why) = of(&text.repeat(50_000), Ending::Turn).unwrap_err();
+            assert!(found == "schema" && why.contains(said), "{text}: {found}: {why}");
+        }
+        let prose = format!("{} {{\"a\": \"b\"}}", r"\frac{x}{y}".repeat(20));
+        assert_eq!(of(&prose, Ending::Turn), Ok(json!({"a": "b"})));
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::asking::put;
-use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, asks_of};
+use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, asks_of, position};
 use super::life::{Life, fault, settings};
 use super::models::{LazyTokens, Models, Worker, embedder};
 use super::rows::{Known, Part, form};
@@ -28,8 +28,9 @@ use palimpsest_data::build::spec::CheckCall;
 use palimpsest_data::build::{Ask, BuildError, Role, Row, RowError, Setting, Spec, Stage, table};
 use palimpsest_data::ground::folder::is_file;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
+use palimpsest_data::ground::words::counted;
 
-/// Rows in a row that end a build if every attempt at them was an error.
+/// Rows in a row that end a build if the last attempt at each was an error.
 const GIVE_UP_AFTER: usize = 3;
 
 /// Rows of a stage without models that are written at once.
@@ -39,6 +40,8 @@ const AT_ONCE: usize = 256;
 const UNFINISHED: &str = ".tmp-data";
 
 pub struct Options<'a> {
+    /// The stage whose rows are discarded with all later ones.
+    pub from: Option<&'a str>,
     /// The last stage to run.
     pub until: Option<&'a str>,
     pub pool: &'a Pool,
@@ -68,7 +71,8 @@ pub struct CostRow {
     pub completion_tokens: Option<usize>,
 }
 
-/// Runs the build of a folder on the rows of its tables and sources.
+/// Runs the build of a folder on the rows of its tables and sources. Nothing is recorded or discarded before the models are open and are
+/// those of the folder.
 pub fn run(
     folder: &mut BuildFolder,
     known: Known,
@@ -78,13 +82,25 @@ pub fn run(
     let (embed, reviews) = (embedder(), folder.reviews()?);
     let mut build =
         Build { spec: &spec, part: Part { limit, shard }, known, options, embed: &embed, reviews };
-    let (mut workers, mut yields, mut last) = (None, Vec::new(), Vec::new());
+    let roles = folder.roles_left(options.from, options.until)?;
+    let identities = options.models.identities(&roles)?;
+    folder.compare(&identities)?;
+    let mut workers = options.models.open(&roles)?;
+    if let Some(stage) = options.from {
+        options.tokens.compare()?;
+        folder.discard_from(position(&spec, stage)?)?;
+    }
+    folder.record(identities)?;
+    let (mut yields, mut last) = (Vec::new(), Vec::new());
     for (nth, stage) in spec.stages.iter().enumerate() {
         let mut log = folder.open_stage(nth)?;
-        let whole = taken(&log.rows).is_some() || build.stage(folder, nth, stage, &mut log, &mut workers)?;
+        if taken(&log.rows).is_none() {
+            folder.discard_from(nth + 1)?;
+            folder.write(YIELD, &csv(&yields))?;
+        }
+        let whole = build.stage(folder, nth, stage, &mut log, &mut workers)?;
         yields.push(Yield::of(&stage.name, &log.rows));
         folder.write(YIELD, &csv(&yields))?;
-        folder.record(options.tokens.identity())?;
         if !whole {
             return Ok((Ended::Stopped, yields));
         }
@@ -123,30 +139,37 @@ impl Build<'_> {
         }
     }
 
-    /// Runs a stage to its end, unless it is stopped; then false.
+    /// Runs a stage that is not whole to its end, unless it is stopped; then false.
     fn stage(
         &self,
         folder: &mut BuildFolder,
         nth: usize,
         stage: &Stage,
         log: &mut RowLog<Line>,
-        workers: &mut Option<Vec<Worker>>,
+        workers: &mut [Worker],
     ) -> anyhow::Result<bool> {
         let formed = form(stage, &self.known, if nth == 0 { self.part } else { Part::default() })?;
-        let (taken, before) = (formed.len(), outcomes(&log.rows).count());
+        let (rows, file) = (formed.len(), folder.stage_file(nth));
         let asks = asks_of(stage).next().is_some();
-        if asks && workers.is_none() && before < taken {
-            let roles = folder.roles_left(self.options.until)?;
-            folder.record(self.options.models.identities(&roles)?)?;
-            *workers = Some(self.options.models.open(&roles)?);
-        }
         let mut idle = Worker::default();
-        let workers: Vec<&mut Worker> = match workers {
-            Some(workers) if asks => workers.iter_mut().collect(),
-            _ => vec![&mut idle],
-        };
+        let workers: Vec<&mut Worker> = if asks { workers.iter_mut().collect() } else { vec![&mut idle] };
         let setting = self.setting(stage);
         let maker = stage.make.as_deref().and_then(|name| table::maker(&self.spec.kind, name));
+        let of_all = matches!(maker, Some(Maker::All(_)));
+        if let Some(&Line::End { rows: taken, outcomes: all }) = log.rows.last() {
+            let (found, name) = (outcomes(&log.rows).count(), &stage.name);
+            if !of_all {
+                follow(&file, stage, &log.rows, &formed.iter().map(|row| &row.id).collect::<Vec<_>>())?;
+            }
+            // What a maker of all rows made is not made again, but counted.
+            let all = all.unwrap_or(found);
+            ensure!(
+                (taken, found) == (rows, all),
+                "{file}: the stage took {taken} rows, and it takes {rows}, and {found} of {all} outcomes are there; build it again by \
+                 --from {name}"
+            );
+            return Ok(true);
+        }
         let items: Vec<(Vec<String>, Made)> = match maker {
             Some(Maker::All(make)) => {
                 let made = make(&setting, &formed).map_err(|error| fault(stage, error))?;
@@ -155,23 +178,33 @@ impl Build<'_> {
             }
             _ => formed.into_iter().map(|row| (row.parents.clone(), Ok(row))).collect(),
         };
+        let ids: Vec<&String> = items.iter().map(|(_, Ok(Row { id, .. }) | Err((id, _)))| id).collect();
+        follow(&file, stage, &log.rows, &ids)?;
+        let before = outcomes(&log.rows).count();
+        folder.record(self.options.tokens.identity().into_iter().collect())?;
         let mut costs: RowLog<CostRow> = RowLog::open(&folder.dir, COSTS)?;
         let bar = progress::texts(items.len() as u64, &stage.name);
         bar.set_position(before as u64);
-        let (mut lines, mut spent, mut errors, mut failed) = (Vec::new(), Vec::new(), 0, false);
-        // Rows of which every attempt was an error wait for the next row.
+        let (mut lines, mut spent, mut failed) = (Vec::new(), Vec::new(), false);
+        let (mut errors, mut error) = (0, String::new());
+        let held = |errors, error: &str| {
+            let rows = counted(errors, "row");
+            format!(
+                "stage {}: the last attempt at {rows} in a row was an error; the same command asks again: {error}",
+                stage.name
+            )
+        };
+        // Rows whose last attempt was an error wait for the next row.
         let mut keep = |done: Done| -> anyhow::Result<()> {
             let (passed, cost) = done?;
             errors = if passed.error().is_some() { errors + 1 } else { 0 };
-            ensure!(
-                errors < GIVE_UP_AFTER,
-                "stage {}: every attempt at {GIVE_UP_AFTER} rows was an error, and these rows stay to be asked again: {}",
-                stage.name,
-                passed.error().unwrap_or_default()
-            );
+            error = passed.error().unwrap_or_default().to_owned();
+            ensure!(errors < GIVE_UP_AFTER, held(errors, &error));
             lines.extend(passed.lines());
             spent.extend(cost);
             if errors == 0 && (asks || lines.len() >= AT_ONCE) {
+                // The tokenizer is known before the rows that were counted with it are.
+                folder.record(self.options.tokens.identity().into_iter().collect())?;
                 append(&mut costs, &mut spent)?;
                 append(log, &mut lines)?;
             }
@@ -191,8 +224,10 @@ impl Build<'_> {
                 kept
             },
         )?;
-        lines.extend(whole.then_some(Line::End { rows: taken }));
-        if whole || errors == 0 {
+        ensure!(!whole || errors == 0, held(errors, &error));
+        lines.extend(whole.then_some(Line::End { rows, outcomes: of_all.then_some(items.len()) }));
+        if errors == 0 {
+            folder.record(self.options.tokens.identity().into_iter().collect())?;
             append(&mut costs, &mut spent)?;
             append(log, &mut lines)?;
         }
@@ -286,10 +321,25 @@ impl Build<'_> {
         std::fs::create_dir(&unfinished).map_err(BuildError::io("make", &unfinished))?;
         let published = (kind.write)(&self.setting(stage), rows, &unfinished)?;
         std::fs::rename(&unfinished, &data).map_err(BuildError::io("make", &data))?;
-        folder.record(self.options.tokens.identity())?;
+        folder.record(self.options.tokens.identity().into_iter().collect())?;
         write_rows(&folder.dir, PROVENANCE, &provenance(folder, &published)?)?;
         Ok(published.len())
     }
+}
+
+/// Fails unless the outcomes in a stage's file are those of its first rows, and of all if it is whole.
+fn follow(file: &str, stage: &Stage, lines: &[Line], ids: &[&String]) -> anyhow::Result<()> {
+    let found: Vec<&String> = outcomes(lines).map(|outcome| &outcome.id).collect();
+    let all = if taken(lines).is_some() { ids.len() } else { 0 };
+    if let Some(nth) = (0..found.len().max(all)).find(|nth| found.get(*nth) != ids.get(*nth)) {
+        let [found, wanted] =
+            [&found, ids].map(|ids| ids.get(nth).map_or("no row".into(), |id| format!("row {id:?}")));
+        let (place, name) = (nth + 1, &stage.name);
+        bail!(
+            "{file}: outcome {place} is of {found}, and of {wanted} in the stage; build it again by --from {name}"
+        );
+    }
+    Ok(())
 }
 
 /// Appends the rows and empties the list.

@@ -79,6 +79,9 @@ impl Identity {
     }
 }
 
+/// Models by what they are to a build: `generator`, `checker` or `tokenizer`, with name and digest.
+pub type Identities = Vec<(&'static str, Value)>;
+
 #[derive(Debug)]
 pub struct BuildFolder {
     pub dir: PathBuf,
@@ -92,7 +95,8 @@ impl BuildFolder {
         Ok(BuildFolder { dir: dir.to_owned(), header: read_header(dir)?, _lock: None })
     }
 
-    /// Opens a folder to resume its build, or begins one. Fails with all differing fields if it holds a different build.
+    /// Opens a folder to resume its build, or one for a new build, of which [`Self::record`] makes it the folder. Fails with all differing
+    /// fields if it holds a different build.
     pub fn open_or_create(dir: &Path, identity: Identity) -> anyhow::Result<Self> {
         let is_build = folder::is_file(dir, HEADER);
         for (name, _) in folder::entries(dir, ".").map_err(BuildError::io("open", dir))? {
@@ -106,30 +110,35 @@ impl BuildFolder {
         let lock = Lock::take(dir, LOCK).map_err(BuildError::io("lock", dir))?.with_context(|| {
             format!("{} is being written by another process; wait for it to end", dir.display())
         })?;
+        for name in [".", "stages"] {
+            folder::remove_temporary(dir, name).map_err(BuildError::io("clean", dir))?;
+        }
         let new = Header { format: FORMAT.to_owned(), identity, models: BTreeMap::new() };
         let header = if is_build { read_header(dir)? } else { new.clone() };
         refuse_differences(dir, &header.identity.by_stage(), &new.identity.by_stage())?;
-        let folder = BuildFolder { dir: dir.to_owned(), header, _lock: Some(lock) };
-        if !is_build {
-            folder.write_header()?;
-        }
-        Ok(folder)
+        Ok(BuildFolder { dir: dir.to_owned(), header, _lock: Some(lock) })
     }
 
-    fn write_header(&self) -> anyhow::Result<()> {
-        let text = format!("{:#}\n", serde_json::to_value(&self.header)?);
-        self.write(HEADER, text.as_bytes())
-    }
-
-    /// Records models when they are first needed. Fails if the folder's rows are of other ones.
-    pub fn record(&mut self, models: impl IntoIterator<Item = (&'static str, Value)>) -> anyhow::Result<()> {
+    /// Fails if the folder's rows are of other models.
+    pub fn compare(&self, models: &Identities) -> anyhow::Result<()> {
+        let (mut known, mut asked) = (Map::new(), Map::new());
         for (name, model) in models {
-            if let Some(stored) = self.header.models.get(name) {
-                refuse_differences(&self.dir, &json!({ name: stored }), &json!({ name: model }))?;
-            } else {
-                self.header.models.insert(name.to_owned(), model);
-                self.write_header()?;
+            if let Some(stored) = self.header.models.get(*name) {
+                known.insert((*name).to_owned(), stored.clone());
+                asked.insert((*name).to_owned(), model.clone());
             }
+        }
+        refuse_differences(&self.dir, &known.into(), &asked.into())
+    }
+
+    /// Records the build, if it is new, and models when they are first needed. Fails if the folder's rows are of other ones.
+    pub fn record(&mut self, models: Identities) -> anyhow::Result<()> {
+        self.compare(&models)?;
+        let before = self.header.models.len();
+        self.header.models.extend(models.into_iter().map(|(name, model)| (name.to_owned(), model)));
+        if self.header.models.len() > before || !folder::is_file(&self.dir, HEADER) {
+            let text = format!("{:#}\n", serde_json::to_value(&self.header)?);
+            self.write(HEADER, text.as_bytes())?;
         }
         Ok(())
     }
@@ -173,11 +182,10 @@ impl BuildFolder {
         Ok(folder::write(&self.dir, name, bytes).map_err(BuildError::io("write", &self.dir.join(name)))?)
     }
 
-    /// Discards a stage, all after it, and the data.
-    pub fn discard_from(&self, stage: &str) -> anyhow::Result<()> {
-        let first = position(self.spec(), stage)?;
-        let stages = (first..self.spec().stages.len()).map(|nth| self.stage_file(nth));
-        // The provenance goes first: with it the data would count as whole.
+    /// Discards the stages from the position `first` on, and the data.
+    pub fn discard_from(&self, first: usize) -> anyhow::Result<()> {
+        let stages = (first..self.spec().stages.len()).rev().map(|nth| self.stage_file(nth));
+        // The provenance goes first, with which the data would count as whole, and the last stage before those that it comes from.
         for name in [PROVENANCE.to_owned(), YIELD.to_owned()].into_iter().chain(stages) {
             folder::remove(&self.dir, &name).map_err(BuildError::io("remove", &self.dir.join(&name)))?;
         }
@@ -192,11 +200,12 @@ impl BuildFolder {
         Ok(gone.map_err(BuildError::io("remove", &path))?)
     }
 
-    /// Roles that stages which are not whole ask, up to `until`.
-    pub fn roles_left(&self, until: Option<&str>) -> anyhow::Result<BTreeSet<Role>> {
-        let mut roles = BTreeSet::new();
+    /// Roles that the first stage which is not whole, or `from`, and the later ones ask, up to `until`.
+    pub fn roles_left(&self, from: Option<&str>, until: Option<&str>) -> anyhow::Result<BTreeSet<Role>> {
+        let (mut roles, mut is_left) = (BTreeSet::new(), false);
         for (nth, stage) in self.spec().stages.iter().enumerate() {
-            if taken(&self.lines(nth)?).is_none() {
+            is_left = is_left || from == Some(&stage.name) || taken(&self.lines(nth)?).is_none();
+            if is_left {
                 roles.extend(asks_of(stage).map(|ask| ask.of));
             }
             if until == Some(&stage.name) {
@@ -231,7 +240,7 @@ fn read_header(dir: &Path) -> anyhow::Result<Header> {
     serde_json::from_value(value).context(name)
 }
 
-fn refuse_differences(dir: &Path, stored: &Value, asked: &Value) -> anyhow::Result<()> {
+pub(super) fn refuse_differences(dir: &Path, stored: &Value, asked: &Value) -> anyhow::Result<()> {
     let list = differences(stored, asked).into_iter().map(|mut difference| {
         for text in [&mut difference.stored, &mut difference.asked] {
             if let Some((end, _)) = text.char_indices().nth(SHOWN) {

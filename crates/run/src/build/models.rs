@@ -1,12 +1,14 @@
 //! The generator and the checker of a build, opened when a stage asks them, and a tokenizer that is opened when a maker counts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
 
+use super::folder::{Identities, refuse_differences};
 use crate::chat::ChatModel;
 use crate::chat::endpoint::{Endpoint, KeyArgs, Patience, is_address};
 use crate::embedder::Embedder;
@@ -78,16 +80,21 @@ impl Models {
         self.generator.iter().chain(&self.checker).map(String::as_str)
     }
 
-    /// Refuses flags that do not go together.
+    /// Refuses flags that do not go together, and addresses that do not parse.
     pub fn check(&self) -> anyhow::Result<()> {
         let thinking = self.thinking.check(self.names().any(is_address));
         thinking.map_err(|error| WrongUsage(error.to_string()))?;
-        self.keys.of(self.names())?;
-        Ok(())
+        self.names().filter(|name| is_address(name)).try_for_each(|name| self.endpoint(name).map(drop))
+    }
+
+    fn endpoint(&self, address: &str) -> anyhow::Result<Endpoint> {
+        let timeout = Duration::from_secs(self.timeout.max(1));
+        let patience = Patience { timeout, retries: self.retries, ..Patience::default() };
+        Ok(Endpoint::from_address(address, &self.keys.of(self.names())?, patience)?)
     }
 
     /// Refuses roles without a model.
-    pub fn check_roles(&self, roles: &BTreeSet<Role>) -> anyhow::Result<()> {
+    fn check_roles(&self, roles: &BTreeSet<Role>) -> anyhow::Result<()> {
         match roles.iter().find(|role| self.name(**role).is_none()) {
             None => Ok(()),
             Some(Role::Generator) => wrong(
@@ -113,7 +120,7 @@ impl Models {
     }
 
     /// Names and digests of the models that these roles need. Fails if one is missing, or if the generator would check itself unasked.
-    pub fn identities(&self, roles: &BTreeSet<Role>) -> anyhow::Result<Vec<(&'static str, Value)>> {
+    pub fn identities(&self, roles: &BTreeSet<Role>) -> anyhow::Result<Identities> {
         let identity = |(role, name): (Role, &str)| -> anyhow::Result<(&'static str, Value)> {
             let of = if role == Role::Generator { "generator" } else { "checker" };
             if is_address(name) {
@@ -154,10 +161,7 @@ impl Models {
 
     fn open_one(&self, name: &str, count: usize) -> anyhow::Result<Vec<Model>> {
         if is_address(name) {
-            let timeout = Duration::from_secs(self.timeout.max(1));
-            let patience = Patience { timeout, retries: self.retries, ..Patience::default() };
-            let model = Endpoint::from_address(name, &self.keys.of(self.names())?, patience)?;
-            let model = model.thinking(self.thinking.endpoint());
+            let model = self.endpoint(name)?.thinking(self.thinking.endpoint());
             model.check_reachable()?;
             return Ok((0..count).map(|_| Box::new(model.clone()) as Model).collect());
         }
@@ -173,19 +177,42 @@ impl Models {
     }
 }
 
+pub const TOKENIZER: &str = "tokenizer";
+
 /// A tokenizer that is opened when it first counts.
 pub struct LazyTokens {
     name: String,
+    /// A folder whose rows were counted with the tokenizer of this identity.
+    counted: Option<(PathBuf, Value)>,
     opened: OnceLock<Result<TokenCounter, String>>,
 }
 
 impl LazyTokens {
     pub fn new(name: &str) -> Self {
-        LazyTokens { name: name.to_owned(), opened: OnceLock::new() }
+        LazyTokens { name: name.to_owned(), counted: None, opened: OnceLock::new() }
+    }
+
+    /// Refuses another tokenizer than the one that the folder's rows were counted with, when it is opened.
+    #[must_use]
+    pub fn as_in(self, dir: &Path, stored: Option<&Value>) -> Self {
+        LazyTokens { counted: stored.map(|stored| (dir.to_owned(), stored.clone())), ..self }
+    }
+
+    fn open(&self) -> anyhow::Result<TokenCounter> {
+        let counter = TokenCounter::open(&self.name)?;
+        if let Some((dir, stored)) = &self.counted {
+            refuse_differences(dir, &json!({TOKENIZER: stored}), &json!({TOKENIZER: identity(&counter)}))?;
+        }
+        Ok(counter)
+    }
+
+    /// Opens the tokenizer if the folder's rows were counted. Fails if it is another one.
+    pub fn compare(&self) -> Result<(), TextError> {
+        self.counted.as_ref().map_or(Ok(()), |_| self.counter().map(drop))
     }
 
     fn counter(&self) -> Result<&TokenCounter, TextError> {
-        let open = || TokenCounter::open(&self.name).map_err(|error| format!("{error:#}"));
+        let open = || self.open().map_err(|error| format!("{error:#}"));
         let opened = self.opened.get_or_init(open).as_ref();
         opened.map_err(|reason| TextError::Tokenizer {
             name: self.name.clone(),
@@ -196,8 +223,12 @@ impl LazyTokens {
     /// Name and digest, once it was needed.
     pub fn identity(&self) -> Option<(&'static str, Value)> {
         let counter = self.opened.get()?.as_ref().ok()?;
-        Some(("tokenizer", json!({"name": counter.name, "digest": counter.digest})))
+        Some((TOKENIZER, identity(counter)))
     }
+}
+
+fn identity(counter: &TokenCounter) -> Value {
+    json!({"name": counter.name, "digest": counter.digest})
 }
 
 impl CountTokens for LazyTokens {

@@ -16,6 +16,9 @@ pub enum Line {
     /// All rows have outcomes. `rows`: how many the stage took.
     End {
         rows: usize,
+        /// How many outcomes a maker of all rows has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcomes: Option<usize>,
     },
 }
 
@@ -134,10 +137,9 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// The last error, if every attempt was one.
+    /// The error of the last attempt, if it was one.
     pub fn error(&self) -> Option<&str> {
-        let all = self.attempts.iter().all(|attempt| attempt.verdict == ERROR);
-        self.attempts.last().filter(|_| all).map(|last| last.why.as_str())
+        self.attempts.last().filter(|last| last.verdict == ERROR).map(|last| last.why.as_str())
     }
 
     pub fn lines(self) -> impl Iterator<Item = Line> {
@@ -179,7 +181,7 @@ pub fn attempts(lines: &[Line]) -> impl Iterator<Item = &Attempt> {
 /// Rows that a stage took, if it is whole.
 pub fn taken(lines: &[Line]) -> Option<usize> {
     match lines.last() {
-        Some(Line::End { rows }) => Some(*rows),
+        Some(Line::End { rows, .. }) => Some(*rows),
         _ => None,
     }
 }
