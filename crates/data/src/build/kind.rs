@@ -57,7 +57,8 @@ pub type Data = (Vec<(String, Vec<u8>)>, Vec<Published>);
 /// The name, if it can be the name of a file or folder: a part of no path, of at most 100 characters. A fault names what gives it (`of`).
 pub fn file_name<'n>(of: &str, name: &'n str) -> Result<&'n str, RowError> {
     let mut parts = Path::new(name).components();
-    let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
+    let is_one =
+        matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
     let is_plain = !name.contains(|c: char| c.is_control() || matches!(c, '/' | '\\'));
     if is_one && is_plain && name.chars().count() <= NAME_CHARS {
         return Ok(name);
