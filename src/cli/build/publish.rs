@@ -57,7 +57,7 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
     crate::cli::empty(&args.out)?;
     refuse_inside(&folder.dir, &args.out)?;
     let names = files(&folder.dir, DATA).with_context(|| dir.to_string())?;
-    let is_as_built = rows[0]["data"] == json!(digest(&folder.dir, DATA)?);
+    let is_as_built = rows[0]["data_digest"] == json!(digest(&folder.dir, DATA)?);
     ensure!(
         is_as_built,
         "a file in {dir}/{DATA} was changed, added or removed after the build, and {PROVENANCE} describes what was built; build the last \

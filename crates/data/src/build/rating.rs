@@ -12,7 +12,7 @@ pub const FILE: &str = "reviews.jsonl";
 #[serde(deny_unknown_fields)]
 pub struct Review {
     pub row: String,
-    /// Digest of the texts that were rated ([`Form::digest`](super::review::Form::digest)). A review of other texts is not applied.
+    /// Digest of the texts that were rated, by the form of the review. A review of other texts is not applied.
     #[serde(default)]
     pub of: String,
     pub rater: String,

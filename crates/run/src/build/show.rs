@@ -98,14 +98,14 @@ pub fn provenance(folder: &BuildFolder, published: &[Published]) -> anyhow::Resu
             }
         }
         let mut line = json!({
-            "uid": one.uid, "row": one.row, "digest": one.digest, "data": data, "seed": spec.seed, "stages": stages,
-            "judged": judged
+            "uid": one.uid, "row": one.row, "digest": one.digest, "seed": spec.seed, "stages": stages, "judged": judged
         });
         let mut made = way.last().into_iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.outcome.made);
         let review = made.find(|row| row.id == one.row).and_then(|row| row.fields.get("review"));
         if let Value::Object(line) = &mut line {
             line.extend(review.map(|review| ("review".to_owned(), review.clone())));
             line.extend(one.details.clone());
+            line.insert("data_digest".to_owned(), data.clone().into());
         }
         line
     };
