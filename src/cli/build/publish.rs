@@ -12,10 +12,11 @@ use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::Report;
 use crate::build::{BuildError, Spec};
+use crate::builds::data_files::{digest, files};
 use crate::builds::folder::{BuildFolder, DATA, HEADER, PROVENANCE, YIELD};
 use crate::case::finding::by_check;
 use crate::cli::{note, say};
-use crate::ground::folder::{entries, is_file};
+use crate::ground::folder::{is_file, open, read};
 use crate::ground::jsonl::read_rows;
 use crate::ground::sheet::Format;
 use crate::ground::words::counted;
@@ -54,11 +55,20 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
     ensure!(is_whole, "{dir} has no data yet; go on with its build until it says that they are written");
     ensure!(!rows.is_empty(), "{dir} has no row: all were rejected; {YIELD} counts the reasons");
     crate::cli::empty(&args.out)?;
+    refuse_inside(&folder.dir, &args.out)?;
+    let names = files(&folder.dir, DATA).with_context(|| dir.to_string())?;
+    let is_as_built = rows[0]["data_digest"] == json!(digest(&folder.dir, DATA)?);
+    ensure!(
+        is_as_built,
+        "a file in {dir}/{DATA} was changed, added or removed after the build, and {PROVENANCE} describes what was built; build the last \
+         stage again with --from {}",
+        folder.spec().stages.last().map_or("", |stage| &stage.name)
+    );
     let spec = folder.spec();
     let licences = licences(spec, &rows);
     refuse_licences(spec, &licences)?;
     let data = folder.dir.join(DATA);
-    let dataset = Dataset::open(dataset_in(&data)?, SampleSpec::default(), |_| {})?;
+    let dataset = Dataset::open(dataset_in(&folder.dir, &names), SampleSpec::default(), |_| {})?;
     let report = dataset.check(|_| {}, &mut |problem| note(format_args!("{problem}")))?;
     let (place, problems) = (data.display(), counted(report.problem_count, "problem"));
     ensure!(report.is_sound(), "{place} has {problems}; nothing was written");
@@ -66,9 +76,12 @@ pub(super) fn run(args: &Publish) -> anyhow::Result<()> {
     let table = TableArgs { dirs, format, ..TableArgs::default() };
     let results = if args.run.is_empty() { None } else { Some(text(&table)?) };
     let card = card(&folder, &rows, &licences, &report, results)?;
-    copy_all(&data, &args.out)?;
+    for name in &names {
+        let inside = name.strip_prefix(DATA).unwrap_or(name).trim_start_matches('/');
+        copy(&folder.dir, name, &args.out.join(inside))?;
+    }
     for name in [PROVENANCE, YIELD, HEADER] {
-        copy(&folder.dir.join(name), &args.out.join(name))?;
+        copy(&folder.dir, name, &args.out.join(name))?;
     }
     write_atomically(&args.out.join(CARD), card.as_bytes())?;
     for (licence, sources) in &licences {
@@ -113,31 +126,34 @@ fn refuse_licences(spec: &Spec, found: &Licences) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The one file of rows in a folder, or the folder where the data have several.
-fn dataset_in(data: &Path) -> anyhow::Result<PathBuf> {
-    let paths = std::fs::read_dir(data)
-        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>())
-        .map_err(BuildError::io("read", data))?;
-    let is_table = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "csv");
-    let files: Vec<PathBuf> = paths.into_iter().filter(|path| !is_table(path)).collect();
-    Ok(match files.as_slice() {
-        [one] if one.is_file() => one.clone(),
-        _ => data.to_owned(),
-    })
-}
-
-fn copy_all(from: &Path, to: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(to).map_err(BuildError::io("make", to))?;
-    for (name, kind) in entries(from, ".").map_err(BuildError::io("read", from))? {
-        let copy = if kind.is_dir() { copy_all } else { copy };
-        copy(&from.join(&name), &to.join(&name))?;
-    }
+/// Refuses a folder to write that is or would be inside the build's.
+fn refuse_inside(build: &Path, out: &Path) -> anyhow::Result<()> {
+    let (build, place) = (build.canonicalize()?, std::path::absolute(out)?);
+    // What does not exist yet is in the nearest folder that does.
+    let known = place.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_default();
+    let out = out.display();
+    ensure!(!known.starts_with(&build), "{out} is inside the folder of the build; give one outside it");
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let cannot = || format!("cannot copy {} to {}", from.display(), to.display());
-    std::fs::copy(from, to).map(drop).with_context(cannot)
+/// The one file of rows in the data, or their folder where they have several.
+fn dataset_in(dir: &Path, names: &[String]) -> PathBuf {
+    let files: Vec<&String> = names.iter().filter(|name| !name.ends_with(".csv")).collect();
+    match files.as_slice() {
+        [one] if one.matches('/').count() == 1 => dir.join(one),
+        _ => dir.join(DATA),
+    }
+}
+
+/// Copies a file of the build's folder; follows no link.
+fn copy(dir: &Path, name: &str, to: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot copy {} to {}", dir.join(name).display(), to.display());
+    if let Some(parent) = to.parent() {
+        std::fs::create_dir_all(parent).with_context(cannot)?;
+    }
+    let mut from = open(dir, name).with_context(cannot)?.with_context(cannot)?;
+    let mut new = std::fs::File::create_new(to).with_context(cannot)?;
+    std::io::copy(&mut from, &mut new).map(drop).with_context(cannot)
 }
 
 /// The dataset card, with its front matter. The canary is a UUID's form of the build's digest.
@@ -154,7 +170,7 @@ fn card(
     let model = |(role, model): (&String, &Value)| {
         format!("- {role}: {}\n", model["name"].as_str().unwrap_or_default())
     };
-    let yields = std::fs::read(folder.dir.join(YIELD))?;
+    let yields = read(&folder.dir, YIELD).map_err(BuildError::io("read", &folder.dir.join(YIELD)))?;
     let count = |is: fn(&Value) -> bool| rows.iter().filter(|row| is(&row["review"])).count();
     let mut sources: String = licences
         .iter()
@@ -185,7 +201,7 @@ fn card(
         version = header.identity.version,
         build = &build[..16],
         models = header.models.iter().map(model).collect::<String>(),
-        yields = String::from_utf8_lossy(&yields),
+        yields = String::from_utf8_lossy(&yields.unwrap_or_default()),
         reviewed = count(|review| !review.is_null()),
         edited = count(|review| review["edits"].as_array().is_some_and(|edits| !edits.is_empty())),
         found = counted(report.findings.len(), "finding"),

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
 use palimpsest_core::digest::sha256;
-use palimpsest_core::files::write_atomically;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +19,7 @@ use crate::builds::folder::BuildFolder;
 use crate::builds::models::LazyTokens;
 use crate::builds::rows::text_of;
 use crate::cli::{say, wrong};
+use crate::ground::folder::write;
 use crate::ground::jsonl::write_rows;
 use crate::ground::text_file;
 use crate::ground::words::counted;
@@ -71,8 +71,14 @@ pub(super) fn run(args: &ReviewArgs) -> anyhow::Result<()> {
     let form = Form::of(&setting).map_err(|error| fault(stage, error))?;
     let mut reviews = folder.reviews()?;
     if args.ratings.is_empty() && args.settle.is_empty() {
-        write_sheets(&folder.dir.join("review"), &form, &setting, &rows)?;
+        write_sheets(&folder.dir, &form, &setting, &rows)?;
     } else {
+        let mut raters = BTreeSet::new();
+        for path in args.ratings.iter().chain(&args.settle) {
+            let (rater, place) = (rater_of(path), path.display());
+            let why = "its name without ending is the rater's, and another file of the command has the same; rename one";
+            ensure!(raters.insert(rater), "{place}: {why}");
+        }
         let files = args.ratings.iter().map(|path| (path, false));
         for (path, settles) in files.chain(args.settle.iter().map(|path| (path, true))) {
             let given = read(path, settles, &form, &rows).with_context(|| path.display().to_string())?;
@@ -94,14 +100,14 @@ pub(super) fn run(args: &ReviewArgs) -> anyhow::Result<()> {
 }
 
 fn write_sheets(dir: &Path, form: &Form, setting: &Setting<'_>, rows: &[Row]) -> anyhow::Result<()> {
-    std::fs::create_dir_all(dir).map_err(BuildError::io("make", dir))?;
     let all: Vec<&Row> = rows.iter().collect();
     for (name, rows) in [("sheet.html", all), ("sheet-2.html", form.shared(setting, rows))] {
         if rows.is_empty() {
             continue;
         }
-        let path = dir.join(name);
-        write_atomically(&path, html(form, setting, &rows)?.as_bytes())?;
+        let (name, page) = (format!("review/{name}"), html(form, setting, &rows)?);
+        let path = dir.join(&name);
+        write(dir, &name, page.as_bytes()).map_err(BuildError::io("write", &path))?;
         say(format_args!("wrote {}: {}", path.display(), counted(rows.len(), "row")))?;
     }
     say("raters open a sheet in a browser, save their ratings under their name, and give back the file")
@@ -124,16 +130,16 @@ fn html(form: &Form, setting: &Setting<'_>, rows: &[&Row]) -> anyhow::Result<Str
         let fields = form.edit.iter().map(|path| Ok(json!({"field": path, "text": text(row, path)?})));
         Ok(json!({
             "item": row.id,
+            "of": form.digest(row),
             "notes": notes.collect::<anyhow::Result<Vec<_>>>()?,
             "fields": fields.collect::<anyhow::Result<Vec<_>>>()?,
             "rubric": form.instructions,
         }))
     };
     let items: Vec<Value> = rows.iter().map(item).collect::<anyhow::Result<_>>()?;
-    // The sheet's name is a digest of its rows and fields.
-    let texts = rows.iter().map(|row| form.edit.iter().map(|path| row.get(path)).collect());
-    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    let digest = sha256(json!([ids, texts.collect::<Vec<Vec<_>>>()]).to_string().as_bytes());
+    // The sheet's name is a digest of its rows and what is decided of them.
+    let texts: Vec<_> = rows.iter().map(|row| (&row.id, form.digest(row))).collect();
+    let digest = sha256(json!(texts).to_string().as_bytes());
     let title = format!("{} of {}: {}", setting.stage, setting.spec.kind, counted(rows.len(), "row"));
     Ok(page(&json!({
         "sheet": &digest[..12], "title": title, "most": null, "labels": labels, "items": items
@@ -153,11 +159,18 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Entry {
     item: String,
+    /// Digest of the texts that the rater saw.
+    #[serde(default)]
+    of: String,
     rating: String,
     #[serde(default)]
     comment: String,
     #[serde(default)]
     edits: BTreeMap<String, String>,
+}
+
+fn rater_of(path: &Path) -> String {
+    path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// Reviews of a file that a sheet saved. Every fault is named.
@@ -167,15 +180,20 @@ fn read(path: &Path, settles: bool, form: &Form, rows: &[Row]) -> anyhow::Result
         .map_err(|error| anyhow!("it does not parse: {error}; save it from the sheet again"))?;
     let known = ratings::FORMAT;
     ensure!(format == known, "its format is {format:?}, and this version reads {known:?}");
-    let rater = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let rater = rater_of(path);
     let (labels, mut faults, mut reviews) = (form.labels(), Vec::new(), Vec::new());
     let mut left: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-    for (nth, Entry { item, rating, comment, edits }) in ratings.into_iter().enumerate() {
+    for (nth, Entry { item, of, rating, comment, edits }) in ratings.into_iter().enumerate() {
         let fault = match edits.keys().find(|field| !form.edit.contains(field)) {
             _ if !left.remove(item.as_str()) => {
                 Some("no row of the sheet has this id, or it stands there twice".to_owned())
             }
             Some(field) => Some(format!("the field `{field}` may not be edited")),
+            None if of.is_empty() => Some(
+                "it has no digest of the text that was rated (`of`); write the sheet again with `palimpsest build review DIR`, and \
+                 rate on it"
+                    .to_owned(),
+            ),
             None if rating.is_empty() => (!edits.is_empty()).then(|| "it has edits and no label".to_owned()),
             None if labels.contains(&rating.as_str()) => None,
             None => Some(format!("`{rating}` is no label; the labels are {}", labels.join(", "))),
@@ -183,7 +201,7 @@ fn read(path: &Path, settles: bool, form: &Form, rows: &[Row]) -> anyhow::Result
         faults.extend(fault.map(|fault| format!("ratings[{nth}], row {item}: {fault}")));
         if !rating.is_empty() {
             let rater = rater.clone();
-            reviews.push(Review { row: item, rater, label: rating, edits, comment, settles });
+            reviews.push(Review { row: item, of, rater, label: rating, edits, comment, settles });
         }
     }
     let why = "a part of the ratings would be another review";
@@ -192,9 +210,13 @@ fn read(path: &Path, settles: bool, form: &Form, rows: &[Row]) -> anyhow::Result
 }
 
 fn tell(found: &Agreement) -> anyhow::Result<()> {
-    let Agreement { rows, reviewed, edited, labels, twice, same, kappa } = found;
+    let Agreement { rows, reviewed, old, edited, labels, twice, same, kappa } = found;
     let share = |part: usize, of: usize| if of == 0 { 0.0 } else { 100.0 * part as f64 / of as f64 };
     say(format_args!("reviewed {reviewed} of {}", counted(*rows, "row")))?;
+    if *old > 0 {
+        let old = counted(*old, "review");
+        say(format_args!("not applied: {old} of other texts than the rows have now; rate these rows again"))?;
+    }
     if *reviewed == 0 {
         return Ok(());
     }

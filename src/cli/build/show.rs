@@ -26,18 +26,19 @@ pub(super) fn run(args: &Show) -> anyhow::Result<()> {
     let way = way_of(&BuildFolder::read(&args.dir)?, &args.id)?;
     let mut text = String::new();
     for (stage, Passed { attempts, outcome }) in &way.passed {
-        text += &format!("== {stage}: row {}, of {}\n", outcome.id, outcome.parents.join(", "));
+        let (id, parents) = (line(&outcome.id), line(&outcome.parents.join(", ")));
+        text += &format!("== {}: row {id}, of {parents}\n", line(stage));
         for attempt in attempts {
             text += &shown(attempt, &way);
         }
         for row in &outcome.made {
-            text += &format!("made {}:\n", row.id);
+            text += &format!("made {}:\n", line(&row.id));
             for (name, value) in &row.fields {
                 text += &indented(&format!("{name}: {}", text_of(value)));
             }
         }
         for rejected in &outcome.rejected {
-            text += &format!("rejected {}: {}\n", rejected.id, rejected.reason);
+            text += &format!("rejected {}: {}\n", line(&rejected.id), line(&rejected.reason));
         }
         text += "\n";
     }
@@ -46,19 +47,21 @@ pub(super) fn run(args: &Show) -> anyhow::Result<()> {
 
 fn shown(Attempt { row, attempt, step, asked, checks, judges, verdict, why }: &Attempt, way: &Way) -> String {
     let step = step.map(|step| format!(", step {step}")).unwrap_or_default();
+    let (row, verdict) = (line(row), line(verdict));
     let mut text = format!("-- attempt {attempt}{step} at {row}: {verdict}\n");
     if let Some(asked) = asked {
         text += &question("prompt", asked, way);
     }
     for check in checks {
-        text += &format!("check {}: {}\n", check.name, check.found.as_deref().unwrap_or("passed"));
+        let found = check.found.as_deref().map_or("passed".to_owned(), line);
+        text += &format!("check {}: {found}\n", line(&check.name));
     }
     for judge in judges {
-        text += &question(&format!("judge {}", judge.name), &judge.asked, way);
+        text += &question(&format!("judge {}", line(&judge.name)), &judge.asked, way);
         text += if judge.pass { "accepted\n" } else { "not accepted\n" };
     }
     if !why.is_empty() {
-        text += &format!("why: {why}\n");
+        text += &format!("why: {}\n", line(why));
     }
     text
 }
@@ -82,5 +85,14 @@ fn question(name: &str, Asked { prompt, reply, ending, error, .. }: &Asked, way:
 }
 
 fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("    {line}\n")).collect()
+    text.lines().map(|part| format!("    {}\n", line(part))).collect()
+}
+
+/// One line, with control characters but tabs as escapes: a terminal would obey them.
+fn line(text: &str) -> String {
+    let shown = |c: char| match c.is_control() && c != '\t' {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
 }

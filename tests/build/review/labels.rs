@@ -34,9 +34,11 @@ fn reviewed(reviews: &[Review]) -> Result<Made, RowError> {
     review(&setting, &[row("a")]).map(|mut made| made.remove(0))
 }
 
-fn said(row: &str, rater: &str, label: &str) -> Review {
-    let [row, rater, label] = [row, rater, label].map(str::to_owned);
-    Review { row, rater, label, edits: BTreeMap::new(), comment: String::new(), settles: false }
+fn said(id: &str, rater: &str, label: &str) -> Review {
+    let form: Form = serde_json::from_value(form()).unwrap();
+    let of = form.digest(&row(id));
+    let [row, rater, label] = [id, rater, label].map(str::to_owned);
+    Review { row, of, rater, label, edits: BTreeMap::new(), comment: String::new(), settles: false }
 }
 
 #[test]
@@ -53,6 +55,10 @@ fn labels_drop_keep_edit_and_exchange_the_type() {
     assert!(matches!(reviewed(&[edit]), Err(RowError::Fault(_))));
     // Without a review a row stays as it is.
     assert_eq!(of(&[]).unwrap().fields, row("a").fields);
+    // And so with a review of another text, which is counted.
+    let old = of(&[Review { of: "0".repeat(16), ..said("a", "x", "reject") }]).unwrap();
+    assert_eq!(old.number("old_reviews"), Ok(1));
+    assert_eq!(old.without(&["old_reviews"]).fields, row("a").fields);
 }
 
 #[test]
@@ -62,6 +68,8 @@ fn raters_who_disagree_decide_nothing_until_it_is_settled() {
     assert_eq!(of(&reviews), Err(("a".to_owned(), "raters disagree".to_owned())));
     reviews.push(Review { settles: true, ..said("a", "z", "accept") });
     assert_eq!(of(&reviews).unwrap().text("review.label"), Ok("accept"));
+    reviews.push(Review { settles: true, ..said("a", "w", "reject") });
+    assert_eq!(of(&reviews), Err(("a".to_owned(), "raters disagree".to_owned())));
 }
 
 #[test]
@@ -81,4 +89,13 @@ fn kappa_is_that_of_the_rows_with_two_raters() {
     assert_eq!((found.rows, found.reviewed, found.edited, found.twice, found.same), (5, 4, 1, 4, 3));
     // Observed 3/4; by chance 3/4 * 1/2 + 1/4 * 1/2.
     assert!((found.kappa.unwrap() - (0.75 - 0.5) / (1.0 - 0.5)).abs() < 1e-12);
+    // Raters are told apart by name, in whatever order their files came.
+    assert_eq!(found.labels[0], ("accept".to_owned(), 3));
+    reviews.swap(2, 3);
+    assert_eq!(agreement(&form, &rows, &reviews), found);
+    reviews.reverse();
+    assert_eq!(agreement(&form, &rows, &reviews), found);
+    reviews.push(Review { of: String::new(), ..said("e", "x", "accept") });
+    let with_old = agreement(&form, &rows, &reviews);
+    assert_eq!((with_old.old, with_old.reviewed), (1, 4));
 }

@@ -1,15 +1,18 @@
 //! What a kind of build has of its own: presets, makers, checks, and the files that it publishes.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use serde_json::{Map, Value};
 
 use palimpsest_core::digest::sha256;
-use palimpsest_core::files::write_atomically;
 
 use super::error::{BuildError, RowError};
 use super::row::{Row, object};
 use super::setting::Setting;
+use crate::ground::folder;
+
+/// Maximum characters of a name that a spec or row gives to a file.
+const NAME_CHARS: usize = 100;
 
 /// Data of a benchmark that can be built.
 pub struct Kind {
@@ -51,7 +54,22 @@ impl Published {
 /// Files by their paths in the folder, and what is in them.
 pub type Data = (Vec<(String, Vec<u8>)>, Vec<Published>);
 
-/// Writes files of a kind into a folder.
+/// The name, if it can be the name of a file or folder: a part of no path, of at most 100 characters. A fault names what gives it (`of`).
+pub fn file_name<'n>(of: &str, name: &'n str) -> Result<&'n str, RowError> {
+    let mut parts = Path::new(name).components();
+    let is_one =
+        matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
+    let is_plain = !name.contains(|c: char| c.is_control() || matches!(c, '/' | '\\'));
+    if is_one && is_plain && name.chars().count() <= NAME_CHARS {
+        return Ok(name);
+    }
+    let shown: String = name.chars().take(NAME_CHARS).collect();
+    Err(RowError::Fault(format!(
+        "{of}: {shown:?} cannot name a file; give at most {NAME_CHARS} characters without a slash, backslash or control character, not . or .."
+    )))
+}
+
+/// Writes files of a kind into a folder. A path that leads out of it is an error.
 pub fn write(
     setting: &Setting<'_>,
     folder: &Path,
@@ -59,10 +77,7 @@ pub fn write(
 ) -> Result<Vec<Published>, BuildError> {
     let (files, published) = data.map_err(|error| setting.broken(error))?;
     for (name, bytes) in files {
-        let path = folder.join(name);
-        let parent = path.parent().unwrap_or(folder);
-        std::fs::create_dir_all(parent).map_err(BuildError::io("create", parent))?;
-        write_atomically(&path, &bytes).map_err(BuildError::io("write", &path))?;
+        folder::write(folder, &name, &bytes).map_err(BuildError::io("write", &folder.join(&name)))?;
     }
     Ok(published)
 }

@@ -85,7 +85,8 @@ impl Pool {
     pub fn read(files: &[PathBuf]) -> Result<Self, BuildError> {
         let (mut pool, mut known) = (Pool::default(), HashSet::new());
         for path in files {
-            let text = text_file::read(path).map_err(BuildError::io("read", path))?;
+            let bytes = text_file::bounded(path).map_err(BuildError::io("read", path))?;
+            let text = text_file::text(bytes).map_err(|error| BuildError::io("read", path)(error.into()))?;
             let digest = sha256(&text);
             let digest = digest.get(..12).unwrap_or_default();
             let source = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -12,6 +12,9 @@ pub const FILE: &str = "reviews.jsonl";
 #[serde(deny_unknown_fields)]
 pub struct Review {
     pub row: String,
+    /// Digest of the texts that were rated, by the form of the review. A review of other texts is not applied.
+    #[serde(default)]
+    pub of: String,
     pub rater: String,
     pub label: String,
     /// New texts by path of field.

@@ -1,5 +1,6 @@
 //! Reviews of rows by people: labels, edits of texts, agreement of raters.
 
+use palimpsest_core::digest::sha256;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -55,6 +56,21 @@ impl Form {
         unique(self.keep.iter().chain(flip).chain(&self.drop).map(String::as_str))
     }
 
+    /// 16 digits of a digest of what a review decides on: the texts to edit, and the field that a label flips.
+    pub fn digest(&self, row: &Row) -> String {
+        let flip = self.flip.iter().map(|flip| &flip.field);
+        let values: Vec<_> = self.edit.iter().chain(flip).map(|path| (path, row.get(path))).collect();
+        sha256(json!(values).to_string()).chars().take(16).collect()
+    }
+
+    /// Reviews of a row's present texts by name of rater, whatever the order in which they came; and how many are of other texts.
+    fn reviews_of<'r>(&self, row: &Row, reviews: &'r [Review]) -> (Vec<&'r Review>, usize) {
+        let (digest, of_row) = (self.digest(row), reviews.iter().filter(|review| review.row == row.id));
+        let (mut present, old): (Vec<_>, Vec<_>) = of_row.partition(|review| review.of == digest);
+        present.sort_by_key(|review| &review.rater);
+        (present, old.len())
+    }
+
     /// Rows that a second rater gets: a seeded share.
     pub fn shared<'r>(&self, setting: &Setting<'_>, rows: &'r [Row]) -> Vec<&'r Row> {
         let is_drawn = |row: &&Row| {
@@ -65,13 +81,12 @@ impl Form {
 }
 
 /// Drops, edits and keeps rows by their reviews. Rows without a review stay, unless reviews are `required`. Raters whose labels differ
-/// decide nothing until a review settles it. Adds the field `review`: label, raters, edits with the texts before and after.
+/// decide nothing until a review settles it. Adds the field `review`: label, raters, edits with the texts before and after. A review of
+/// other texts than the row's counts as none; the field `old_reviews` is their number.
 pub(super) fn review(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
     let form = Form::of(setting)?;
-    let of_row = |row: &Row| -> Vec<&Review> {
-        setting.reviews.iter().filter(|review| review.row == row.id).collect()
-    };
-    let waiting = rows.iter().filter(|row| of_row(row).is_empty()).count();
+    let all: Vec<_> = rows.iter().map(|row| form.reviews_of(row, setting.reviews)).collect();
+    let waiting = all.iter().filter(|(reviews, _)| reviews.is_empty()).count();
     if form.required && waiting > 0 {
         return Err(RowError::Fault(format!(
             "{waiting} of {} rows wait for a review; write the sheet with `palimpsest build review DIR`, and give it back with \
@@ -79,17 +94,21 @@ pub(super) fn review(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, R
             rows.len()
         )));
     }
-    rows.iter().map(|row| reviewed(&form, row, &of_row(row))).collect()
+    rows.iter().zip(all).map(|(row, (reviews, old))| reviewed(&form, row, &reviews, old)).collect()
 }
 
-fn reviewed(form: &Form, row: &Row, reviews: &[&Review]) -> Result<Made, RowError> {
+fn reviewed(form: &Form, row: &Row, reviews: &[&Review], old: usize) -> Result<Made, RowError> {
     let mut row = row.copy();
-    let Some(first) = reviews.first() else { return Ok(Ok(row)) };
-    let settled = reviews.iter().rev().find(|review| review.settles);
-    let agreed = reviews.iter().all(|review| review.label == first.label);
-    let Some(decision) = settled.or(Some(first).filter(|_| agreed)) else {
+    if old > 0 {
+        row.fields.insert("old_reviews".to_owned(), old.into());
+    }
+    // Those that settle decide alone.
+    let settling: Vec<&Review> = reviews.iter().copied().filter(|review| review.settles).collect();
+    let deciding = if settling.is_empty() { reviews } else { settling.as_slice() };
+    let Some(decision) = deciding.first() else { return Ok(Ok(row)) };
+    if deciding.iter().any(|review| review.label != decision.label) {
         return Ok(Err((row.id, "raters disagree".to_owned())));
-    };
+    }
     if form.drop.contains(&decision.label) {
         return Ok(Err((row.id, format!("review: {}", decision.label))));
     }
@@ -116,10 +135,12 @@ fn reviewed(form: &Form, row: &Row, reviews: &[&Review]) -> Result<Made, RowErro
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agreement {
     pub rows: usize,
-    /// Rows with a review.
+    /// Rows with a review of their present texts.
     pub reviewed: usize,
+    /// Reviews of other texts, which count nowhere else.
+    pub old: usize,
     pub edited: usize,
-    /// Rows by label of their first review, in the form's order.
+    /// Rows by label of their first rater by name, in the form's order.
     pub labels: Vec<(String, usize)>,
     /// Rows with reviews of two raters, of which these have the same label.
     pub twice: usize,
@@ -134,7 +155,9 @@ pub fn agreement(form: &Form, rows: &[Row], reviews: &[Review]) -> Agreement {
     let mut found = Agreement { rows: rows.len(), ..Agreement::default() };
     let (mut counts, mut pairs) = (vec![0; names.len()], Vec::new());
     for row in rows {
-        let given: Vec<&Review> = reviews.iter().filter(|one| one.row == row.id && !one.settles).collect();
+        let (mut given, old) = form.reviews_of(row, reviews);
+        found.old += old;
+        given.retain(|review| !review.settles);
         let Some(first) = given.first() else { continue };
         found.reviewed += 1;
         let is_edit = |review: &&Review| review.edits.iter().any(|(at, text)| row.text(at) != Ok(text));

@@ -3,6 +3,9 @@
 use std::io::{self, BufRead, ErrorKind};
 use std::path::Path;
 
+/// Maximum bytes of [`bounded`].
+const MOST_BYTES: u64 = 2_000_000_000;
+
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +32,20 @@ impl From<NotUtf8> for io::Error {
 
 pub fn read(path: &Path) -> io::Result<String> {
     Ok(text(std::fs::read(path)?)?)
+}
+
+/// Content of a regular file of at most 2 GB, reached by links, too; a FIFO or device is refused without waiting for it.
+pub fn bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let found = std::fs::metadata(path)?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is a folder, FIFO, socket or device where a regular file belongs"));
+    }
+    if found.len() > MOST_BYTES {
+        let reason =
+            format!("it has {} bytes, and files are read of at most {MOST_BYTES}; split it", found.len());
+        return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+    }
+    std::fs::read(path)
 }
 
 pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {

@@ -8,6 +8,7 @@
 //! row's life after. Knows no benchmark: what a kind has of its own is in `palimpsest_data::build`.
 
 mod asking;
+pub mod data_files;
 pub mod engine;
 pub mod estimate;
 pub mod folder;

@@ -21,8 +21,8 @@ pub fn read(spec: &Spec, base: &Path) -> anyhow::Result<(Known, BTreeMap<String,
     let mut digests = BTreeMap::new();
     for (name, Source { file, .. }) in &spec.sources {
         let path = base.join(file);
-        let bytes =
-            std::fs::read(&path).with_context(|| format!("source {name}: cannot read {}", path.display()))?;
+        let bytes = text_file::bounded(&path)
+            .with_context(|| format!("source {name}: cannot read {}", path.display()))?;
         digests.insert(name.clone(), sha256(&bytes));
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         let rows = rows_of(bytes, ending.as_deref())
@@ -113,17 +113,31 @@ fn part_of(row: &Row, nth: usize, fields: impl IntoIterator<Item = (String, Valu
     part
 }
 
+/// A group's id is its values with slashes between; of groups whose values differ and whose ids would be equal, later ones get `-2` and so
+/// on.
 fn grouped(stage: &Stage, rows: &[Row]) -> Result<Vec<Row>, BuildError> {
+    let names: Vec<&str> = stage.group.iter().map(|path| path.rsplit('.').next().unwrap_or(path)).collect();
+    if let Some(twice) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
+        let why =
+            format!("group: two fields have the last name `{}`, and a group has one field of it", twice.1);
+        return Err(BuildError::stage(&stage.name, why));
+    }
     let (mut groups, mut places): (Vec<(Row, Vec<Value>)>, _) = (Vec::new(), BTreeMap::new());
+    let mut ids = BTreeSet::new();
     for row in rows {
         let mut values = Map::new();
-        for path in &stage.group {
+        for (path, name) in stage.group.iter().zip(&names) {
             let value = row.get(path).ok_or_else(|| lacks(stage, row, path, "a value to group by"))?;
-            values.insert(path.rsplit('.').next().unwrap_or(path).to_owned(), value.clone());
+            values.insert((*name).to_owned(), value.clone());
         }
-        let id = values.values().map(text_of).collect::<Vec<_>>().join("/");
-        let place = *places.entry(id.clone()).or_insert(groups.len());
+        // The texts "1" and 1 differ as JSON.
+        let key = values.values().map(Value::to_string).collect::<Vec<_>>();
+        let place = *places.entry(key).or_insert(groups.len());
         if place == groups.len() {
+            let plain = values.values().map(text_of).collect::<Vec<_>>().join("/");
+            let numbered = (2..).map(|nth| format!("{plain}-{nth}"));
+            let mut free = std::iter::once(plain.clone()).chain(numbered);
+            let id = free.find(|id| ids.insert(id.clone())).unwrap_or_default();
             groups.push((Row { id, parents: Vec::new(), fields: values }, Vec::new()));
         }
         let (group, rows) = &mut groups[place];

@@ -6,7 +6,8 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 use super::asking::Said;
-use super::folder::{BuildFolder, PROVENANCE};
+use super::data_files;
+use super::folder::{BuildFolder, DATA, PROVENANCE};
 use super::life::{Life, digest};
 use super::stage_file::{ACCEPTED, Asked, Line, Passed};
 use crate::chat::Message;
@@ -76,9 +77,11 @@ fn traced<'s>(
     way
 }
 
-/// Lines of `provenance.jsonl`: uid, row and its digest, seed, the rows of each stage, what judges said of them, and the kind's details.
+/// Lines of `provenance.jsonl`: uid, row and its digest, the digest of the data's files, seed, the rows of each stage, what judges said of
+/// them, and the kind's details. The data are written already.
 pub fn provenance(folder: &BuildFolder, published: &[Published]) -> anyhow::Result<Vec<Value>> {
     let (spec, stored) = (folder.spec(), all_stored(folder)?);
+    let data = data_files::digest(&folder.dir, DATA)?;
     let last = spec.stages.len().saturating_sub(1);
     let line = |one: &Published| {
         let position = stored.get(last).and_then(|stored| stored.made.get(&one.row).copied());
@@ -102,6 +105,7 @@ pub fn provenance(folder: &BuildFolder, published: &[Published]) -> anyhow::Resu
         if let Value::Object(line) = &mut line {
             line.extend(review.map(|review| ("review".to_owned(), review.clone())));
             line.extend(one.details.clone());
+            line.insert("data_digest".to_owned(), data.clone().into());
         }
         line
     };

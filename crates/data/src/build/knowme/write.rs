@@ -6,13 +6,14 @@ use super::events::id;
 use super::fields::taken;
 use super::life::FIELDS;
 use crate::benchmarks::knowme::task::TASKS;
-use crate::build::kind::Data;
+use crate::build::kind::{Data, file_name};
 use crate::build::row::object;
 use crate::build::{Published, Row, RowError, Setting};
 
 /// The setting `name` names the data; with `order = "time"` events are sorted by their time, else they stay as they are told.
 pub(super) fn data(setting: &Setting<'_>, rows: &[Row]) -> Result<Data, RowError> {
     let (name, order): (String, Option<String>) = (setting.needed("name")?, setting.given("order")?);
+    let name = file_name("the setting `name`", &name)?;
     let (questions, mut events): (Vec<&Row>, Vec<&Row>) =
         rows.iter().partition(|row| row.fields.contains_key("question"));
     if order.is_some_and(|order| order == "time") {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::spread::histories;
-use crate::build::kind::Data;
+use crate::build::kind::{Data, file_name};
 use crate::build::{Published, Row, RowError, Setting};
 use crate::case::Turn;
 
@@ -19,6 +19,8 @@ struct Told {
 pub(super) fn data(setting: &Setting<'_>, rows: &[Row]) -> Result<Data, RowError> {
     let (mut files, mut published) = (Vec::new(), Vec::new());
     for (persona, sets) in histories(rows)? {
+        let first = sets.first().map_or("", |at| &rows[*at].id);
+        file_name(&format!("row {first}: the field `persona`"), persona)?;
         let (mut told, mut instances) = (Vec::new(), Vec::new());
         for (nth, at) in sets.iter().enumerate() {
             let sessions = sessions(setting, nth, &rows[*at])?;
