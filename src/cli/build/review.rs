@@ -140,7 +140,8 @@ fn html(form: &Form, setting: &Setting<'_>, rows: &[&Row]) -> anyhow::Result<Str
     // The sheet's name is a digest of its rows and what is decided of them.
     let texts: Vec<_> = rows.iter().map(|row| (&row.id, form.digest(row))).collect();
     let digest = sha256(json!(texts).to_string().as_bytes());
-    let title = format!("{} of {}: {}", setting.stage, setting.spec.kind, counted(rows.len(), "row"));
+    let title =
+        format!("{}, stage {}: {} to review", setting.spec.kind, setting.stage, counted(rows.len(), "row"));
     Ok(page(&json!({
         "sheet": &digest[..12], "title": title, "most": null, "labels": labels, "items": items
     })))

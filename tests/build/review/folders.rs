@@ -145,8 +145,8 @@ fn sources_and_distractors_are_regular_files_of_a_bounded_length() {
     let root = tempfile::tempdir().unwrap();
     let [pipe, large] = ["pipe.jsonl", "large.jsonl"].map(|name| root.path().join(name));
     fifo(&pipe);
-    std::fs::File::create(&large).unwrap().set_len(2_000_000_001).unwrap();
-    for (path, what) in [(&pipe, "FIFO"), (&large, "2000000001 bytes")] {
+    std::fs::File::create(&large).unwrap().set_len(4_000_000_001).unwrap();
+    for (path, what) in [(&pipe, "FIFO"), (&large, "4000000001 bytes")] {
         let refused = Pool::read(std::slice::from_ref(path)).unwrap_err().to_string();
         assert!(refused.contains(shown(path)) && refused.contains(what), "{refused}");
         let mut spec = spec_of("[]", "[]");

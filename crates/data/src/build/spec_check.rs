@@ -52,7 +52,7 @@ impl Spec {
         for (field, map) in [("settings".to_owned(), &self.settings)].into_iter().chain(tables).chain(stages)
         {
             if let Some((name, found)) = no_json(map) {
-                return wrong((
+                return Some((
                     format!("{field}.{name}"),
                     found.to_owned(),
                     "write a number or a text".to_owned(),

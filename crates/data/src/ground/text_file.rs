@@ -4,7 +4,7 @@ use std::io::{self, BufRead, ErrorKind};
 use std::path::Path;
 
 /// Maximum bytes of [`bounded`].
-const MOST_BYTES: u64 = 2_000_000_000;
+const MOST_BYTES: u64 = 4_000_000_000;
 
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -34,7 +34,7 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text(std::fs::read(path)?)?)
 }
 
-/// Content of a regular file of at most 2 GB, reached by links, too; a FIFO or device is refused without waiting for it.
+/// Content of a regular file of at most 4 GB, reached by links, too; a FIFO or device is refused without waiting for it.
 pub fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     let found = std::fs::metadata(path)?;
     if !found.is_file() {
