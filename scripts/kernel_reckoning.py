@@ -54,10 +54,10 @@ def run(*command):
 
 def sources():
     """The sources and the architecture that each is compiled for, as crates/core/build.rs lists them."""
-    found = re.findall(r'\("(src/[\w/]+\.cu)", "(compute_\d+)"\)', (CORE / "build.rs").read_text())
+    found = re.findall(r'\("(src/[\w/]+\.cu)", (\d+)\)', (CORE / "build.rs").read_text())
     if not found:
         raise Problem("crates/core/build.rs names no sources as this script expects them; adapt sources()")
-    return [(CORE / path, architecture) for path, architecture in found]
+    return [(CORE / path, f"compute_{capability}") for path, capability in found]
 
 
 # `queries` of a warp, or keys where these stay in registers; `blocks` of keys and values in shared memory; `kept` queries beside them.

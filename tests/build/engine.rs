@@ -12,7 +12,7 @@ use super::endpoint::Erring;
 use crate::cli::resume::{interrupt, signal};
 use crate::cli::{Ended, assert_same_files, command, done, ended, files, palimpsest, shown};
 
-/// What a row's attempts get, and what becomes of it. No three rows that end in errors stand together, and none ends a shard.
+/// The replies to a row's attempts, and its outcome. No three rows that end in errors stand together, and none ends a shard.
 const SCRIPT: [(&str, &str); 18] = [
     ("fine", "accepted"),
     ("prose", "accepted"),

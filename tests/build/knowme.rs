@@ -41,7 +41,7 @@ fn with_setting<T>(spec: &Spec, stage: &str, run: impl FnOnce(&Setting<'_>) -> T
     run(&Setting { spec, stage, with, pool: &pool, count: &count, embed: &embed, reviews: &[] })
 }
 
-/// What a maker of one row makes.
+/// The rows that a maker makes of one row.
 fn made(spec: &Spec, name: &str, row: &Row) -> Result<Vec<Row>, RowError> {
     let Some(Maker::Each(make)) = maker("knowme", name) else { panic!("{name}") };
     with_setting(spec, name, |setting| make(setting, row))
@@ -436,7 +436,7 @@ fn units_are_held_against_their_segment() {
     );
 }
 
-/// What module D may say of the scripted units.
+/// Words that module D may use for the scripted units.
 fn narratives() -> [Value; 3] {
     [
         json!({"action": "Tradesmen called for custom, and I promised Farmerson a turn.", "dialogue": "", "environment": "", "background": "", "inner_thought": "I thought the bells must be seen to."}),

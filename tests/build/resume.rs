@@ -1,4 +1,4 @@
-//! What a start refuses before it changes a folder, and what a resumed build does with a folder that was changed.
+//! Starts that are refused before a folder changes, and resumed builds in folders that were changed.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -154,7 +154,7 @@ fn a_review_of_another_text_is_not_applied() {
     assert_eq!(a.made[0].get("review"), None);
     assert_eq!((b.made.len(), b.rejected[0].reason.as_str()), (0, "review: reject"));
     assert_eq!(c.made[0].text("type"), Ok("T1"));
-    // What the same rater says of the new text takes the old review's place.
+    // A later review by the same rater replaces the earlier one.
     done(palimpsest(["build", "review", shown(&changed)]));
     let anna = ratings(root.path(), &changed, "anna", json!([{"item": "a", "rating": "accept"}]));
     let told = done(palimpsest(["build", "review", shown(&changed), "--ratings", shown(&anna)])).out;

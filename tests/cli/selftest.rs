@@ -86,7 +86,7 @@ fn a_selftest_stopped_by_ctrl_c_says_so_and_writes_no_file() {
     assert_eq!(stopped.code, Some(130), "{}", said());
     assert!(said().contains("stopped") && stopped.out.is_empty(), "{}", said());
     assert!(!file.exists());
-    // What was done before is there, and says that it is not all.
+    // The parts done before are there, marked as not finished.
     let json: Json = serde_json::from_slice(&std::fs::read(partial(&file)).unwrap()).unwrap();
     assert_eq!((&json["finished"], &json["verdict"]), (&Json::from(false), &Json::Null));
     let dtypes: Vec<&Json> = json["parity"].as_array().unwrap().iter().map(|row| &row["dtype"]).collect();

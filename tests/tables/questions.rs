@@ -149,7 +149,7 @@ fn answers_that_were_cut_are_counted_in_every_table() {
     assert!(text.contains("five: 20 of 119 answers were cut"), "{text}");
 }
 
-/// What counts as wrong is in the singular where it is one question, and in the plural where there are more.
+/// Notes on answers that count as wrong use the singular for one question, the plural for more.
 #[test]
 fn questions_without_an_outcome_are_counted_in_grammatical_sentences() {
     let root = tempfile::tempdir().unwrap();

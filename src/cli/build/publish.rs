@@ -129,7 +129,7 @@ fn refuse_licences(spec: &Spec, found: &Licences) -> anyhow::Result<()> {
 /// Refuses a folder to write that is or would be inside the build's.
 fn refuse_inside(build: &Path, out: &Path) -> anyhow::Result<()> {
     let (build, place) = (build.canonicalize()?, std::path::absolute(out)?);
-    // What does not exist yet is in the nearest folder that does.
+    // A path that does not exist yet is in the nearest folder that does.
     let known = place.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_default();
     let out = out.display();
     ensure!(!known.starts_with(&build), "{out} is inside the folder of the build; give one outside it");

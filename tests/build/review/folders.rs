@@ -1,4 +1,4 @@
-//! What a stranger's spec or folder cannot do: lead files elsewhere, or make a command wait.
+//! Specs and folders of strangers cannot lead files elsewhere or make a command wait.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

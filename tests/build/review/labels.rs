@@ -22,7 +22,7 @@ fn form() -> Value {
     })
 }
 
-/// What becomes of the row `a`.
+/// The outcome of the row `a`.
 fn reviewed(reviews: &[Review]) -> Result<Made, RowError> {
     let Some(Maker::All(review)) = maker("stale", "review") else { panic!() };
     let spec: Spec = toml::from_str("kind = \"stale\"\nlicence = \"MIT\"\nstage = []").unwrap();

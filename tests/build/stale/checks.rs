@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{characters, object, row, set};
 
-/// What the check finds in a row with these fields.
+/// The fault that the check finds in a row with these fields.
 fn found(name: &str, with: &Value, fields: &Value) -> Result<Option<String>, RowError> {
     let check = check("stale", name).unwrap_or_else(|| panic!("{name} is no check"));
     let row = row("a", fields.clone());

@@ -65,7 +65,7 @@ impl Formats {
         self.dtype == DType::BF16 && self.activations == DType::F32
     }
 
-    /// What to say where these formats are slower than f32, given whether the processor multiplies bf16 (`bfloat::multiplies`). The speeds
+    /// The note for formats that are slower than f32, given whether the processor multiplies bf16 (`bfloat::multiplies`). The speeds
     /// are those of docs/models.md.
     pub(super) fn slower_than_f32(&self, multiplies: bool) -> Option<&'static str> {
         (self.half_products() && !multiplies).then_some(

@@ -1,4 +1,4 @@
-//! What a kind of build has of its own: presets, makers, checks, and the files that it publishes.
+//! The parts of a kind of build: presets, makers, checks, and the files that it publishes.
 
 use std::path::{Component, Path};
 
@@ -103,5 +103,5 @@ pub type Check = fn(&Setting<'_>, &With, &Row) -> Found;
 /// Parameters of a check.
 pub type With = Map<String, Value>;
 
-/// What a check found.
+/// The fault that a check found, if any.
 pub type Found = Result<Option<String>, RowError>;

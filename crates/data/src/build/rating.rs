@@ -1,4 +1,4 @@
-//! What raters said of rows, as a build's folder keeps it.
+//! Ratings of rows, as a build's folder keeps them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// File of a build's folder with a [`Review`] a line.
 pub const FILE: &str = "reviews.jsonl";
 
-/// What a rater said of a row.
+/// A rater's label and edits of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Review {

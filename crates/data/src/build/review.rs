@@ -23,7 +23,7 @@ pub struct Form {
     #[serde(default)]
     pub drop: Vec<String>,
     pub flip: Option<Flip>,
-    /// What raters read first.
+    /// Instructions, which raters read first.
     #[serde(default)]
     pub instructions: String,
     /// Share of rows that a second rater gets too.
@@ -131,7 +131,7 @@ fn reviewed(form: &Form, row: &Row, reviews: &[&Review], old: usize) -> Result<M
     Ok(Ok(row))
 }
 
-/// How raters agree, and how often they edit.
+/// Agreement of raters, and the share of rows that they edit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agreement {
     pub rows: usize,

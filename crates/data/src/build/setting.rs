@@ -1,4 +1,4 @@
-//! What makers and checks work with.
+//! The surroundings of makers and checks: settings, pool, tokenizer, embedder, reviews.
 
 use palimpsest_core::text::CountTokens;
 use serde::de::DeserializeOwned;

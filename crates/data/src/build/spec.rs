@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What `palimpsest build init KIND` writes and `palimpsest build KIND SPEC.toml` reads.
+/// A spec, as `palimpsest build init KIND` writes it and `palimpsest build KIND SPEC.toml` reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {

@@ -1,4 +1,4 @@
-//! What specs can name: kinds, makers, checks.
+//! The names that specs can use: kinds, makers, checks.
 
 pub use super::kind::{Check, Kind, Made, Maker, Published};
 

@@ -50,11 +50,11 @@ pub enum Speaker {
     Assistant,
 }
 
-/// Who brings an old value up again after the update.
+/// The speaker who brings an old value up again after the update.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EchoBy {
-    /// Who states values, as something past.
+    /// The speaker of the values, who tells the old one as something past.
     #[default]
     Speaker,
     /// Other people, of whom the user tells.

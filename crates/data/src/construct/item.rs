@@ -13,7 +13,7 @@ const PURPOSE: &str = "dose item";
 const OTHERS_FAMILY: &str = "slots";
 const VALUE: &str = "value";
 
-/// What a value of a set is, in the words of a return that does not name it.
+/// The noun for a value, in a return that does not name it.
 const NOUNS: [(&str, &str); 12] = [
     ("days", "day"),
     ("colours", "colour"),

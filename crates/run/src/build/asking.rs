@@ -14,7 +14,7 @@ use palimpsest_data::ground::schema::fits;
 /// Places of a reply that are tried in vain; each may read the reply to its end.
 const MOST_FAULTS: usize = 64;
 
-/// What a model said.
+/// A model's reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
     /// JSON if the choices were scored.

@@ -161,7 +161,7 @@ impl Build<'_> {
             if !of_all {
                 follow(&file, stage, &log.rows, &formed.iter().map(|row| &row.id).collect::<Vec<_>>())?;
             }
-            // What a maker of all rows made is not made again, but counted.
+            // Rows of a maker of all rows are counted, not made again.
             let all = all.unwrap_or(found);
             ensure!(
                 (taken, found) == (rows, all),

@@ -1,4 +1,4 @@
-//! What a build will ask, before it starts: at most by the spec, and as the folder's stages went so far.
+//! Estimates the questions of a build before it starts: at most by the spec, and as the folder's stages went so far.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What becomes of one row in a stage: attempts at it or at its steps, with checks and judges, up to acceptance or the last try.
+//! Runs one row through a stage: attempts at it or at its steps, with checks and judges, up to acceptance or the last try.
 
 use serde_json::{Map, Value, json};
 

@@ -16,7 +16,7 @@ pub enum Line {
     /// All rows have outcomes. `rows`: how many the stage took.
     End {
         rows: usize,
-        /// How many outcomes a maker of all rows has.
+        /// The number of outcomes of a maker of all rows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outcomes: Option<usize>,
     },
@@ -104,7 +104,7 @@ pub struct Judged {
     pub asked: Asked,
 }
 
-/// What became of a row that the stage took.
+/// The outcome of a row that the stage took.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {

@@ -20,7 +20,7 @@ pub struct Peaks {
     pub bandwidth: f64,
 }
 
-/// What this program reaches of a card's [`Peaks`].
+/// The shares of a card's [`Peaks`] that this program reaches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reached {
     /// Shares of the half-precision rate: linear maps with the norms, gates, copies and gaps between kernels beside them; attention of a

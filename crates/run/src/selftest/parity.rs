@@ -70,7 +70,7 @@ impl Parity {
     }
 }
 
-/// What the CPU computes of a model in f32, which takes most of the test's time: once for all dtypes, twice where there are experts.
+/// References on the CPU in f32, which take most of the test's time: once for all dtypes, twice where there are experts.
 #[derive(Debug, Default)]
 pub struct Exact(Option<(DecoderSpec, Measured)>);
 

@@ -86,7 +86,7 @@ __device__ void product(const float *left, long long stride, int count, int inne
     }
 }
 
-// What is known of a block of tokens and a value head before its state is, by `delta_blocks`.
+// Results of `delta_blocks` for a block of tokens and a value head: all that does not depend on the state.
 struct Block {
     // e^(G_i), then e^(G_last - G_i); the inverse; and e^(G_i - G_j), times q_i . k_j for the rule.
     const float *from_start, *to_end, *transform, *pairwise;

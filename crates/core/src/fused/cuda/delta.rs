@@ -75,7 +75,7 @@ fn bytes(floats: usize) -> u32 {
     (4 * floats) as u32
 }
 
-/// What `delta_blocks` finds for each block of tokens and value head: see there.
+/// Results of `delta_blocks` for each block of tokens and value head; see the kernel.
 struct Blocks([Tensor; 3]);
 
 impl Blocks {
@@ -230,7 +230,7 @@ pub(crate) fn convolution(x: &Tensor, before: &Tensor, weights: &Tensor) -> Resu
 
 /// Rows on their way back through the keys, summed by segment.
 pub(crate) struct Rows {
-    /// What is left of them, (value_heads, r, key_dim).
+    /// The queries after the blocks walked so far, (value_heads, r, key_dim).
     left: Tensor,
     /// (2, places, value_heads, r): weights and their sizes per segment; the last place is for keys outside all segments.
     sums: Tensor,

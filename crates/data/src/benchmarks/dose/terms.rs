@@ -30,7 +30,7 @@ pub const LURE: &str = "lure";
 /// After `new`; mentions the old value as past.
 pub const ECHO: &str = "echo";
 
-/// What an update says that returns to the first value and does not name it.
+/// Sentences of an update that returns to the first value without naming it.
 pub const AS_AT_FIRST: &str = "as at first";
 
 pub const ROLES: [&str; 5] = [OLD, MID, NEW, LURE, ECHO];

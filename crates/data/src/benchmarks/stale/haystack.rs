@@ -218,7 +218,7 @@ fn uneven(draws: &mut Draws, slots: &mut [i64], from: i64, to: i64) {
     }
 }
 
-/// How long something takes or holds: name, least and most waking seconds.
+/// Classes of duration: name, least and most waking seconds.
 pub const DURATIONS: [(&str, i64, i64); 7] = [
     ("minutes", HOUR / 2, HOUR - 60),
     ("hours", 2 * HOUR, 6 * HOUR),

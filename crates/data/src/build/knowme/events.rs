@@ -7,7 +7,7 @@ use super::life::FIELDS;
 use crate::build::{Found, Row, RowError, Rows, Setting, With};
 use crate::ground::order::sorted_unique;
 
-/// What an event keeps of its making, for the provenance.
+/// Fields of an event that go into the provenance.
 const MADE_OF: [&str; 8] =
     ["order", "start_index", "end_index", "t_anchor", "operation", "depth", "trigger_time", "related_time"];
 

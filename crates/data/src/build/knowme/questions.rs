@@ -102,7 +102,7 @@ pub(super) fn facts(setting: &Setting<'_>, row: &Row) -> Rows {
     made.done()
 }
 
-/// What a question says, its answer, and of what kind that is.
+/// The text of a question, its answer, and the answer's kind.
 type Fact = (Vec<(&'static str, String)>, String, &'static str);
 
 fn fact(made: &mut Made<'_>, at: usize, kind: &str) -> Option<Fact> {

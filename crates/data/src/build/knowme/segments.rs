@@ -161,7 +161,7 @@ fn offset(row: &Row) -> Result<usize, RowError> {
     row.get("start").map_or(Ok(0), |_| row.number("start"))
 }
 
-/// What is wrong with slices `{start_index, end_index, text}` of a text that itself begins at `offset`: they are its parts to the letter, in
+/// Faults of slices `{start_index, end_index, text}` of a text that itself begins at `offset`: they must be its parts to the letter, in
 /// order, disjoint, with white space alone between them, and begin at [`borders`].
 pub fn fault(text: &str, offset: usize, records: &[Value]) -> Option<String> {
     let allowed = borders(text);

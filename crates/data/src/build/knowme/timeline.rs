@@ -9,7 +9,7 @@ use crate::build::{Found, Row, RowError, Rows, Setting, With};
 
 pub(super) const FORMAT: &str = "%Y-%m-%d %H:%M:%S";
 
-/// What a model does with a unit. A `POP` without a time returns to the time of the layer below.
+/// A model's operation on the stack for a unit. A `POP` without a time returns to the time of the layer below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     pub action: Action,

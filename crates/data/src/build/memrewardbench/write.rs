@@ -16,7 +16,7 @@ const RULES: [&str; 2] = ["longer wins", "more repeated lines lose"];
 /// Markup is shorter.
 const WORDS_OF_LINE: usize = 3;
 
-/// What each rule gets of a pair with traces of these tokens: 1, 0, or a half if it sees no difference.
+/// The score of each rule on a pair with traces of these tokens: 1, 0, or a half if it sees no difference.
 pub fn shortcuts(chosen: (&str, usize), rejected: (&str, usize)) -> [f64; 2] {
     let won = |a: usize, b: usize| match a.cmp(&b) {
         std::cmp::Ordering::Greater => 1.0,

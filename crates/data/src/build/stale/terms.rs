@@ -17,7 +17,7 @@ pub const FACTS: [&str; 2] = ["M_old", "M_new"];
 /// Of STALE's histories.
 pub const SESSIONS: usize = 50;
 
-/// How long a history is.
+/// The length of a history.
 #[derive(Clone, Copy)]
 pub enum Size {
     Sessions(usize),

@@ -1,6 +1,6 @@
 //! SubtleMemory (section 2.3 and appendix B of its paper): sets of related facts, told in sessions of long histories, with questions.
 //!
-//! What asks no model is here: the plan of relations, drafts of sessions, trials of the ablation, merge, order and dates.
+//! The steps without a model: the plan of relations, drafts of sessions, trials of the ablation, merge, order and dates.
 
 mod checks;
 pub mod merge;
