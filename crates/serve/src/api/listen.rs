@@ -270,9 +270,11 @@ async fn serve<S: Stream>(
         closing.send_replace(true);
         closing.closed().await;
     };
+    // The stop comes first: the router already refuses, and a client that was told so and connects again is served as a late one.
     tokio::select! {
-        () = accepting => {}
+        biased;
         () = ended => {}
+        () = accepting => {}
     }
 }
 
