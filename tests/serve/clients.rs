@@ -172,7 +172,8 @@ fn a_server_answers_requests_as_the_model_does_and_names_what_it_cannot_be_asked
     }
 
     let asked = |observe: Observe, knockouts: LayerHoles, task: Task| {
-        let branch = Branch { tokens: vec![3, 4, 5], observe, knockouts, tasks: vec![task] };
+        let branch =
+            Branch { tokens: vec![3, 4, 5], observe, knockouts, tasks: vec![task], ..Branch::default() };
         Request { branches: vec![branch], ..Request::default() }
     };
     let layers = there.layer_kinds();

@@ -127,6 +127,7 @@ fn a_blocked_path_has_the_answer_and_the_masses_of_the_same_request_to_the_model
             knockouts: holes,
             observe: Observe { rows, keys: keys.clone(), ..Observe::default() },
             tasks: vec![Task::Generate(Box::new(Generate::new(sampling, stop)))],
+            ..Branch::default()
         };
         let request = Request { reuse: Reuse::Prefix, branches: vec![branch], ..Request::default() };
         let expected = model.session().answer(request, &mut |_| true).unwrap();

@@ -11,6 +11,7 @@
 //! - [`text`]: tokenisers and chat templates; text becomes tokens and spans.
 //! - [`attention`]: attention kernels, the observers that read attention, and the file format of masses.
 //! - [`model`]: builds a decoder with its KV cache from config and weights.
+//! - [`evict`]: which keys of a cache stay for later rows.
 //! - [`engine`]: prefill, decode, sampling, memory planning, and the engine thread.
 //! - [`ablate`]: effects of hiding, removing or replacing prompt spans on an answer.
 //!
@@ -25,6 +26,7 @@ pub mod attention;
 mod bfloat;
 pub mod digest;
 pub mod engine;
+pub mod evict;
 mod facade;
 pub mod files;
 mod fused;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::site::hides_all;
-use super::{Hole, Holes};
+use super::{Hole, Holes, Kept};
 use crate::span::Span;
 
 /// A blocked path between spans. Text form: `ROWS->KEYS`, `ROWS->KEYS@8..16` for layers 8 to 15, `only ` in front for the rows of
@@ -77,6 +77,11 @@ impl LayerHoles {
             _ => Holes::default(),
         };
         LayerHoles(kinds.iter().enumerate().map(of).collect())
+    }
+
+    /// What an eviction kept, by layer; `None` for layers that keep all.
+    pub fn of_kept(layers: Vec<Option<Arc<Kept>>>) -> Self {
+        LayerHoles(layers.into_iter().map(|kept| kept.map(Holes::of_kept).unwrap_or_default()).collect())
     }
 
     /// Hidden keys of a layer.

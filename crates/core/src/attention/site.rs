@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{Device, Result, Tensor};
 
-use super::AttentionKernel;
+use super::{AttentionKernel, Kept};
 use crate::transfer;
 
 /// Split-K block size of decode. Keys are split at multiples of it, counted from the first key, and the partial sums are merged. A prefix
@@ -37,7 +37,10 @@ pub struct Site {
 
 /// Keys hidden from rows by interventions; usually none. Clones share them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holes(Arc<[Hole]>);
+pub struct Holes {
+    holes: Arc<[Hole]>,
+    kept: Option<Arc<Kept>>,
+}
 
 /// Keys hidden from some rows, as positions in the sequence. An end of `usize::MAX` is open and includes tokens yet to be generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,37 +54,44 @@ pub struct Hole {
 impl Holes {
     /// Wraps a list of holes.
     pub fn new(holes: Vec<Hole>) -> Self {
-        Holes(holes.into())
+        Holes { holes: holes.into(), kept: None }
+    }
+
+    /// Hides what an eviction did not keep.
+    pub fn of_kept(kept: Arc<Kept>) -> Self {
+        Holes { kept: Some(kept), ..Holes::default() }
+    }
+
+    /// The keys that an eviction kept, if there was one. [`super::run`] alone heeds them: kernels see the kept keys only.
+    pub fn kept(&self) -> Option<&Arc<Kept>> {
+        self.kept.as_ref()
     }
 
     /// True if nothing is hidden.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.holes.is_empty() && self.kept.is_none()
     }
 
     /// Iterates over the holes.
     pub fn iter(&self) -> impl Iterator<Item = &Hole> {
-        self.0.iter()
+        self.holes.iter()
     }
 
     /// The first row with hidden keys.
     pub fn first_row(&self) -> Option<usize> {
-        self.0.iter().map(|hole| hole.rows.start).min()
+        self.iter().map(|hole| hole.rows.start).chain(self.kept.iter().map(|kept| kept.from)).min()
     }
 
     /// Restricted to rows before `end`.
     pub(super) fn before_row(&self, end: usize) -> Self {
-        let before = self.0.iter().filter(|hole| hole.rows.start < end);
-        Holes(
-            before
-                .map(|hole| Hole { rows: hole.rows.start..hole.rows.end.min(end), ..hole.clone() })
-                .collect(),
-        )
+        let before = self.iter().filter(|hole| hole.rows.start < end);
+        let holes = before.map(|hole| Hole { rows: hole.rows.start..hole.rows.end.min(end), ..hole.clone() });
+        Holes { holes: holes.collect(), kept: self.kept.clone().filter(|kept| kept.from < end) }
     }
 
     /// Keys hidden from the row at `position`: ascending, disjoint, non-adjacent ranges.
     pub fn from_row(&self, position: usize) -> Vec<Range<usize>> {
-        let of_row = self.0.iter().filter(|hole| hole.rows.contains(&position) && !hole.keys.is_empty());
+        let of_row = self.iter().filter(|hole| hole.rows.contains(&position) && !hole.keys.is_empty());
         let mut keys: Vec<Range<usize>> = of_row.map(|hole| hole.keys.clone()).collect();
         keys.sort_unstable_by_key(|keys| keys.start);
         keys.dedup_by(|next, last| {
@@ -100,8 +110,8 @@ impl Holes {
             |range: &Range<usize>| range.start.saturating_sub(first)..range.end.saturating_sub(first);
         match first {
             0 => self.clone(),
-            _ => Holes(
-                self.0.iter().map(|h| Hole { rows: counted(&h.rows), keys: counted(&h.keys) }).collect(),
+            _ => Holes::new(
+                self.iter().map(|h| Hole { rows: counted(&h.rows), keys: counted(&h.keys) }).collect(),
             ),
         }
     }

@@ -12,7 +12,8 @@ use super::{
     EngineError, Generated, Likelihood, Measurement, Observe, RequestError, Sampling, StopWatch, Thinker,
     TokenRules,
 };
-use crate::attention::{Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Norms};
+use crate::attention::{Attributions, EachMasses, KeptShares, LargestKeys, LayerHoles, Masses, Norms};
+use crate::evict::Eviction;
 
 /// A shared prefix and its continuations.
 #[derive(Debug, Default)]
@@ -42,6 +43,8 @@ pub struct Branch {
     pub tokens: Vec<u32>,
     /// Keys masked from rows of the prompt and of the answer.
     pub knockouts: LayerHoles,
+    /// Evicts keys of the prompt before the question's rows; not together with `knockouts`, norms, largest keys or attributions.
+    pub evict: Option<Eviction>,
     /// Measurements of the prompt and of generated tokens.
     pub observe: Observe,
     /// Tasks that follow the prompt; at least one.
@@ -183,6 +186,8 @@ pub struct Measured {
     pub norms: Option<Norms>,
     /// Attributions, if targets were given.
     pub attributions: Option<Attributions>,
+    /// Shares of the spans' keys that an eviction kept, if there was one.
+    pub kept: Option<KeptShares>,
     /// Prompt tokens found in the cache.
     pub reused: usize,
     /// Seconds of the call, if a server answered.

@@ -104,7 +104,7 @@ impl TraceJob {
         };
         let (prefix, tokens) = self.tokens.split_at(shared);
         let (prefix, tokens, observe) = (prefix.into(), tokens.to_vec(), self.observe.clone());
-        let branch = Branch { tokens, knockouts: holes, observe, tasks: vec![task] };
+        let branch = Branch { tokens, knockouts: holes, observe, tasks: vec![task], ..Branch::default() };
         let request = Request { prefix, reuse, branches: vec![branch] };
         let device = session.engine().device().clone();
         let mut waited = Ok(());

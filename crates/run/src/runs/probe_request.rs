@@ -134,7 +134,7 @@ impl Asking<'_> {
             tasks.push(Task::Score(scored));
         }
         let tokens = prompt.tokens[shared..].to_vec();
-        Branch { tokens, knockouts: pending.holes.clone(), observe, tasks }
+        Branch { tokens, knockouts: pending.holes.clone(), evict: None, observe, tasks }
     }
 
     /// Length of the common prompt prefix: ends before the first query, outside row spans, at a `border` that keeps results bit-equal.

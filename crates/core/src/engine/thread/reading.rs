@@ -16,6 +16,7 @@ use crate::engine::measure::Observe;
 use crate::engine::request::{Branch, Choice, Event, Request, Reuse, Sink, Task};
 use crate::engine::request_error::RequestError;
 use crate::engine::{Engine, EngineError, Likelihood, Measurement};
+use crate::evict::Eviction;
 use crate::model::Pass;
 use crate::span::Span;
 use crate::transfer;
@@ -51,6 +52,7 @@ pub(super) struct Pending {
     pub kept: usize,
     prefix: usize,
     pub knockouts: LayerHoles,
+    pub evict: Option<Eviction>,
     pub observe: Observe,
     pub choices: Vec<Choice>,
 }
@@ -61,7 +63,7 @@ impl Queued {
         let Request { prefix, reuse, branches } = request;
         let mut sinks = sinks.into_iter();
         let pending = branches.into_iter().map(|branch| {
-            let Branch { tokens, knockouts, observe, tasks } = branch;
+            let Branch { tokens, knockouts, evict, observe, tasks } = branch;
             let choices = tasks.into_iter().zip(sinks.by_ref());
             let choices: Vec<Choice> = choices.map(|(task, sink)| Choice { task, sink }).collect();
             let inside = match observe.norms || !observe.targets.is_empty() {
@@ -74,7 +76,7 @@ impl Queued {
                 true => tokens.into(),
                 false => [&*prefix, &tokens].concat().into(),
             };
-            Pending { prompt, kept, prefix: prefix.len(), knockouts, observe, choices }
+            Pending { prompt, kept, prefix: prefix.len(), knockouts, evict, observe, choices }
         });
         let mut branches: Vec<Pending> = pending.filter(|branch| !branch.choices.is_empty()).collect();
         branches.sort_by_key(|branch| Reverse(branch.kept));

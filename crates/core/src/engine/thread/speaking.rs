@@ -102,6 +102,7 @@ impl OfPrompt {
             masses: measurement.finish(tokens)?,
             top_keys: measurement.finish_top_keys(tokens)?,
             norms: measurement.finish_norms()?,
+            kept: None,
             attributions: measurement.finish_attributions(engine)?,
             measurement,
             generated,

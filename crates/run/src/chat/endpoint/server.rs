@@ -185,7 +185,7 @@ impl ServerModel {
     fn calls(&self, request: Request) -> Vec<Call> {
         let Request { prefix, branches, .. } = request;
         let mut calls = Vec::new();
-        for (branch, Branch { tokens, knockouts, observe, tasks }) in branches.into_iter().enumerate() {
+        for (branch, Branch { tokens, knockouts, observe, tasks, .. }) in branches.into_iter().enumerate() {
             let prompt: Arc<[u32]> = [&*prefix, &tokens].concat().into();
             for (nth, task) in tasks.into_iter().enumerate() {
                 let wire = self.wire(&prompt, &observe, (&knockouts, task));
@@ -448,6 +448,7 @@ fn unmeasured(prompt: usize) -> Measured {
         top_keys: None,
         norms: None,
         attributions: None,
+        kept: None,
         reused: 0,
         call_seconds: None,
         prompt: Vec::new(),
