@@ -87,7 +87,7 @@ pub struct Eviction {
 pub struct EvictError(String);
 
 /// Reads the rows of a history (or question) that a policy scores keys by.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Collector {}
 
 impl Eviction {

@@ -19,7 +19,8 @@ use candle_core::Tensor;
 
 use super::Limits;
 use super::load::{Gauges, Load};
-use super::reading::{Current, Pending, Queued, Reading, RequestId, Step};
+use super::pending::Pending;
+use super::reading::{Current, Queued, Reading, RequestId, Step};
 use super::shelf::{CacheMatch, Shelf, common, loses_little};
 use super::speaking::{Live, OfPrompt, Ready};
 use crate::attention::{LayerHoles, SPLIT_K};
