@@ -27,7 +27,7 @@ mod top_keys;
 
 pub use answer::{AnswerRows, Step};
 use backends::RowSums;
-pub(crate) use backends::settle;
+pub(crate) use backends::{OverRows, key_weights, settle};
 use call::Call;
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
 pub use kept::{Kept, KeptHead, KeptShares};

@@ -24,6 +24,7 @@ pub(super) use chunked::row_weights;
 use chunked::{BLOCKS, Chunked};
 use cpu::Cpu;
 use kernel::Kernel;
+pub use kernel::OverRows;
 pub(super) use kernel::RowSums;
 pub(super) use lengths::{Carried, LengthSums};
 
@@ -113,6 +114,22 @@ pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<T
     }
     let hides = !of.site.holes.is_empty();
     chosen(q, k.dim(0)?, of.site, hides, AttentionKernel::of_sums)?.segment_sums(q, k, of)
+}
+
+/// Each key's softmax weight from `rows` (relative to `site.offset`), summed or the largest: f32 (heads, keys), on the queries' device.
+/// Holds the weights of one block of rows at a time.
+pub fn key_weights(
+    q: &Tensor,
+    k: &Tensor,
+    site: &Site,
+    rows: Range<usize>,
+    over: OverRows,
+) -> Result<Tensor> {
+    let site = &site.relative();
+    match takes_slices(q.device(), q.dtype()) {
+        true => cpu::key_weights(q, k, site, rows, over),
+        false => chunked::key_weights(q, k, site, rows, over),
+    }
 }
 
 /// Sum over each segment's keys j of A_ij * v_j: f32 (heads, segments, rows, head_dim). Off the CPU, the weights of all rows over a

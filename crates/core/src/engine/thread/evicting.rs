@@ -11,19 +11,31 @@ use crate::evict::{Collector, Evict, Eviction};
 #[derive(Default)]
 pub(super) struct Evicting {
     /// What each policy collected of the shared prefix.
-    collected: Vec<(Evict, Collector)>,
+    collected: Vec<(Key, Collector)>,
     /// What the latest eviction kept: branches with equal ones share it.
-    kept: Option<(Evict, usize, LayerHoles)>,
+    kept: Option<(Key, LayerHoles)>,
+}
+
+/// Evictions that read the same rows keep the same keys: policy and budget, the first row after it, and the end of what the policy reads.
+#[derive(PartialEq, Clone)]
+struct Key(Evict, usize, usize);
+
+impl Key {
+    fn of(eviction: &Eviction, prompt: usize) -> Self {
+        let end = if eviction.evict.question { prompt } else { eviction.at };
+        Key(eviction.evict.clone(), eviction.at, end)
+    }
 }
 
 /// The branch's eviction in progress: its policy reads on from the shared prefix.
 pub(super) struct Collecting {
     eviction: Eviction,
+    key: Key,
     collector: Collector,
 }
 
 /// A measurement and the collectors of the same rows.
-struct Both<'a>(&'a mut Measurement, &'a mut [(Evict, Collector)]);
+struct Both<'a>(&'a mut Measurement, &'a mut [(Key, Collector)]);
 
 impl Observer for Both<'_> {
     fn wants(&self, point: Point<'_>) -> Wanted<'_> {
@@ -63,10 +75,10 @@ impl Evicting {
         let mut evicting = Evicting::default();
         for branch in branches {
             let Some(eviction) = &branch.evict else { continue };
+            let key = Key::of(eviction, branch.prompt.len());
             let reads = eviction.first_row().is_some_and(|first| first < prefix);
-            if reads && !evicting.collected.iter().any(|(evict, _)| *evict == eviction.evict) {
-                let collector = eviction.collector(branch.prompt.len(), engine.decoder());
-                evicting.collected.push((eviction.evict.clone(), collector));
+            if reads && !evicting.collected.iter().any(|(known, _)| *known == key) {
+                evicting.collected.push((key, eviction.collector(branch.prompt.len(), engine.decoder())));
             }
         }
         evicting
@@ -86,20 +98,17 @@ impl Evicting {
     /// Starts a branch's eviction; `None` if its branch has none, or the one before kept the same, which is then set.
     pub fn begin(&mut self, branch: &mut Pending, engine: &Engine) -> Option<Collecting> {
         let eviction = branch.evict.clone()?;
-        let same = |(evict, at, _): &&(Evict, usize, LayerHoles)| {
-            !evict.question && (evict, *at) == (&eviction.evict, eviction.at)
-        };
-        if let Some((.., holes)) = self.kept.as_ref().filter(same) {
-            branch.knockouts = holes.clone();
+        let key = Key::of(&eviction, branch.prompt.len());
+        if let Some((_, holes)) = self.kept.as_ref().filter(|(known, _)| *known == key) {
+            branch.evicted(&eviction, holes, engine);
             return None;
         }
         self.kept = None;
-        let known = self.collected.iter().find(|(evict, _)| *evict == eviction.evict);
-        let collector = match known {
+        let collector = match self.collected.iter().find(|(known, _)| *known == key) {
             Some((_, collector)) => collector.clone(),
             None => eviction.collector(branch.prompt.len(), engine.decoder()),
         };
-        Some(Collecting { eviction, collector })
+        Some(Collecting { eviction, key, collector })
     }
 
     /// Reads the next chunk that the policy needs, then sets the branch's kept keys. Returns the tokens read, and what is left to do.
@@ -110,8 +119,7 @@ impl Evicting {
         (engine, trunk): (&Engine, &mut Trunk),
         chunk: usize,
     ) -> Result<(usize, Option<Collecting>), EngineError> {
-        let Eviction { at, evict, .. } = &collecting.eviction;
-        let end = if evict.question { branch.prompt.len() } else { *at };
+        let Key(.., end) = collecting.key;
         let held = trunk.cache.len();
         if held < end {
             let to = engine.next_border(held, end, chunk);
@@ -119,10 +127,10 @@ impl Evicting {
             engine.fill_cache(&mut trunk.cache, part, &mut collecting.collector, &mut |_| true)?;
             return Ok((to - held, Some(collecting)));
         }
-        let Collecting { eviction, collector } = collecting;
+        let Collecting { eviction, key, collector } = collecting;
         let holes = eviction.choose(&trunk.cache, &collector, engine.decoder(), &branch.prompt)?;
-        branch.knockouts = holes.clone();
-        self.kept = Some((eviction.evict, eviction.at, holes));
+        branch.evicted(&eviction, &holes, engine);
+        self.kept = Some((key, holes));
         Ok((0, None))
     }
 }

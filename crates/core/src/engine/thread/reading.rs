@@ -70,7 +70,7 @@ impl Queued {
                 false => [&*prefix, &tokens].concat().into(),
             };
             let prefix = prefix.len().max(kept);
-            Pending { prompt, kept, prefix, knockouts, evict, observe, choices }
+            Pending { prompt, kept, prefix, knockouts, evict, shares: None, observe, choices }
         });
         let mut branches: Vec<Pending> = pending.filter(|branch| !branch.choices.is_empty()).collect();
         // Branches with equal evictions follow each other and share what was kept.

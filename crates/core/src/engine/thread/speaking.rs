@@ -44,8 +44,7 @@ impl OfPrompt {
     /// Separates the shared output of a prompt, with its logits f32 (requested positions, vocab), from the waiting tasks.
     pub fn new(logits: &Tensor, read: Current) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
         let Current { branch, reused, measurement, likelihoods, .. } = read;
-        let Pending { prompt: tokens, knockouts, evict, observe, choices, .. } = branch;
-        let kept = evict.and_then(|eviction| eviction.shares(&knockouts));
+        let Pending { prompt: tokens, knockouts, shares: kept, observe, choices, .. } = branch;
         let likelihoods = observe.likeliest.map(|_| likelihoods);
         let fetched = || -> Result<(Tensor, Array2<f32>), candle_core::Error> {
             let last = logits.get(logits.dim(0)? - 1)?;
