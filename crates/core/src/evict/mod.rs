@@ -121,6 +121,11 @@ impl Keep {
 }
 
 impl Eviction {
+    /// Keys that each key/value head keeps.
+    pub fn keys(&self) -> usize {
+        self.evict.keep.of(self.at).min(self.at)
+    }
+
     /// The first row that must be read for the policy's scores, with the question or without; `None` if it looks at keys and values alone.
     pub fn first_row(&self) -> Option<usize> {
         let reads = self.reads();
