@@ -6,6 +6,7 @@ pub mod checkpoint;
 mod compare;
 mod cuts;
 mod each;
+mod evict;
 mod evictions;
 mod facade;
 mod formats;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::rotation::unrotated;
 use crate::attention::{Event, Observer, OverRows, Point, Site, Wanted, key_weights};
