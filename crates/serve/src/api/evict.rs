@@ -19,9 +19,10 @@ const QUESTION: &str = "question";
 
 /// The eviction of keys before the prompt's question. Its spans are those of the prompt, in order, and the whole history.
 pub fn eviction(evict: &Evict, prompt: &TokenPrompt, spec: &DecoderSpec) -> Result<Eviction, ApiError> {
-    let sees_all = |window: Option<usize>| window.is_none();
-    let evicts = spec.layers.iter().filter_map(|layer| layer.attention()).any(|spec| sees_all(spec.window));
-    let reason = "evicts keys of layers that attend to the whole prompt, and the model has none; leave it out";
+    let mut attention = spec.layers.iter().filter_map(|layer| layer.attention());
+    let evicts = attention.any(|spec| spec.window.is_none());
+    let reason =
+        "evicts keys of layers that attend to the whole prompt, and the model has none; leave it out";
     ensure(evicts, FIELD, reason)?;
     let find = |label: &str| prompt.spans().find(|span| span.label == label);
     let question = find(QUESTION).or_else(|| find(prompt.question.as_deref()?));
@@ -52,7 +53,6 @@ pub fn json(eviction: &Eviction, prompt: &TokenPrompt, kept: Option<&KeptShares>
         shares.and_then(|shares| shares.mean()).unwrap_or(1.0)
     };
     let before = prompt.spans().enumerate().filter(|(_, span)| span.start < span.end.min(*at));
-    let kept: Vec<Value> =
-        before.map(|(i, span)| json!({"label": span.label, "share": share(i)})).collect();
+    let kept: Vec<Value> = before.map(|(i, span)| json!({"label": span.label, "share": share(i)})).collect();
     json!({"policy": evict.to_string(), "from": at, "kept": kept, "all": share(spans.len() - 1)})
 }
