@@ -212,6 +212,8 @@ def test_evicted_keys_are_not_seen_and_shares_say_which(tiny, prompt):
 def test_evictions_that_cannot_be_are_refused_by_name(tiny, prompt):
     with pytest.raises(palimpsest.Error, match="it has no `:`"):
         tiny.trace(prompt, evict="snapkv")
+    with pytest.raises(palimpsest.Error, match="marks as evidence"):
+        tiny.trace(prompt, evict="oracle:0.5")
     for more in ({"knockouts": ["query->old"]}, {"top_keys": 2}, {"targets": [5]}, {"measures": ["mass", "value_norm"]}):
         with pytest.raises(palimpsest.Error, match="evict is not measured together with"):
             tiny.trace(prompt, evict="snapkv:0.5", **more)

@@ -256,6 +256,7 @@ fn evictions_that_cannot_be_are_refused_by_name() {
     refused(json!({"evict": "best:0.5"}), "`best` is no policy");
     refused(json!({"evict": "snapkv:1.5"}), "neither a share");
     refused(json!({"evict": "snapkv:0.5@answer"}), "`@question`");
+    refused(json!({"evict": "oracle:0.5"}), "marks as evidence");
     refused(json!({"evict": 0.5}), "is 0.5; give a string");
     for (other, value) in [
         ("knockouts", json!(["messages[0]->one"])),

@@ -5,7 +5,7 @@ use anyhow::{Context, bail, ensure};
 use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{Engine, Observe, Rows, TopRequest};
-use palimpsest_core::evict::{Evict, Eviction};
+use palimpsest_core::evict::{Evict, Eviction, PolicyName};
 use palimpsest_core::span::Span;
 
 use super::request::ObserveRequest;
@@ -130,6 +130,11 @@ impl TraceJob {
         ensure!(
             apart,
             "{}: evict is not measured together with knockouts, top_keys, targets, value_norm and output_norm; leave them out",
+            self.place
+        );
+        ensure!(
+            evict.policy != PolicyName::Oracle,
+            "{}: evict `{evict}` keeps the sessions that a benchmark marks as evidence, and a prompt marks none; give another policy",
             self.place
         );
         let named = keys.iter().find(|span| span.label == question).map(|span| span.start);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::error::{ApiError, ensure};
 use super::prompt::TokenPrompt;
 use palimpsest_core::attention::KeptShares;
-use palimpsest_core::evict::{Evict, Eviction};
+use palimpsest_core::evict::{Evict, Eviction, PolicyName};
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 
@@ -19,6 +19,8 @@ const QUESTION: &str = "question";
 
 /// The eviction of keys before the prompt's question. Its spans are those of the prompt, in order, and the whole history.
 pub fn eviction(evict: &Evict, prompt: &TokenPrompt, spec: &DecoderSpec) -> Result<Eviction, ApiError> {
+    let reason = "keeps the sessions that a benchmark marks as evidence, and a request marks none; give another policy";
+    ensure(evict.policy != PolicyName::Oracle, FIELD, reason)?;
     let mut attention = spec.layers.iter().filter_map(|layer| layer.attention());
     let evicts = attention.any(|spec| spec.window.is_none());
     let reason =
