@@ -271,6 +271,12 @@ fn evictions_that_cannot_be_are_refused_by_name() {
         attention[other] = value;
         refused(attention, &format!("palimpsest.{other}; leave one of them out"));
     }
+    let echoed = json!({
+        "prompt": "A tree. Which?", "max_tokens": 2, "echo": true, "logprobs": 0,
+        "palimpsest": {"evict": "snapkv:0.5", "spans": [{"label": "question", "start": 8, "end": 14}]}
+    });
+    let error = served.complete(echoed).refused(400);
+    assert_eq!(error["param"], "palimpsest.evict", "{error}");
     // Nothing is asked, or nothing stands before the question.
     let mut unasked = body(json!({"evict": "snapkv:0.5"}));
     unasked.as_object_mut().unwrap().remove("documents");

@@ -10,7 +10,7 @@ use super::app::App;
 use super::attention_reply::Asked;
 use super::common::Common;
 use super::costs::Cost;
-use super::error::ApiError;
+use super::error::{ApiError, ensure};
 use super::log::Record;
 use super::memory::Held;
 use super::writer::{Piece, Writer};
@@ -61,6 +61,8 @@ impl Plan {
             observe.targets = attention.targets(&app.model, tokens.len())?;
             knockouts = asked.holes(&app.model.spec)?;
             let seed = generate.sampling.seed;
+            let reason = "has no likelihoods of the prompt; leave out echo or logprobs";
+            ensure(asked.eviction.is_none() || observe.likeliest.is_none(), "palimpsest.evict", reason)?;
             evict = asked.eviction.clone().map(|eviction| Eviction { seed, ..eviction });
             generate.tell_rows = common.stream && attention.each();
         }
