@@ -60,7 +60,7 @@ impl Cost {
             cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
             cost.base += prompt * 4 * asked.readings() as u64;
         }
-        if let Some(Eviction { evict, at, .. }) = &evict {
+        if let Some(Eviction { evict, at, .. }) = evict {
             let full = spec.layers.iter().filter_map(|layer| layer.attention());
             let full = full.filter(|spec| spec.window.is_none());
             let width: usize = full.map(|spec| 2 * spec.kv_heads * spec.head_dim).sum();
