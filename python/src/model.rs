@@ -115,7 +115,7 @@ impl AskedAnswer {
 /// Parses a request; `generate` and `evict` have their own options.
 fn job_of(asked: &str, prompt: &Prompt, text: &ModelText) -> anyhow::Result<(TraceJob, Generate)> {
     let mut asked: Value = serde_json::from_str(asked)?;
-    let mut own = |name| asked.as_object_mut().and_then(|asked| asked.remove(name));
+    let mut own = |name: &str| asked.as_object_mut().and_then(|asked| asked.remove(name));
     let (answer, evict) = (own("generate"), own("evict"));
     let evict: Option<Evict> = evict.map(serde_json::from_value).transpose()?.flatten();
     let answer: Option<AskedAnswer> = answer.map(serde_json::from_value).transpose()?.flatten();
