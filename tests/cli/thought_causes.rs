@@ -153,6 +153,7 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
         CauseLine::Carrier(row) => row.answer.probe.clone(),
         CauseLine::Subset(row) => row.answer.probe.clone(),
         CauseLine::Surrogate(row) => row.answer.probe.clone(),
+        CauseLine::Thought(row) => row.answer.probe.clone(),
     };
     let probes: std::collections::BTreeSet<String> = read_lines(&dir).unwrap().iter().map(of).collect();
     assert_eq!(probes, rows[1..].iter().map(|row| row.probe.clone()).collect());

@@ -124,7 +124,10 @@ impl Residues {
                     let direct = row.direct.unwrap_or_default();
                     (row, Measured::Carrier(carrier, direct))
                 }
-                CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => return None,
+                CauseLine::Control(_)
+                | CauseLine::Subset(_)
+                | CauseLine::Surrogate(_)
+                | CauseLine::Thought(_) => return None,
             };
             let CauseRow { answer, span, role, effect, .. } = row;
             Some(Found { answer, span, role, measured, lost: effect.log_p_drop })

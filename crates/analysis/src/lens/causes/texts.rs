@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::residue::{Residues, in_words, numbers};
+use super::thoughts::Thoughts;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_data::ground::sheet::Columns;
@@ -21,6 +22,7 @@ use palimpsest_run::runs::condition::named;
 pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyhow::Result<String> {
     let (text, residues) = match of {
         Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
+        Measure::LogP if matches!(way, Way::Thoughts(_)) => return Ok(Thoughts::read(dir)?.text()),
         Measure::LogP => (answers(CauseRows::read(dir)?, way, kinds)?, Residues::of_answers(dir)?),
     };
     let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_));
@@ -40,7 +42,7 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
             stretches.retain(of);
             blocked(&sessions, &stretches)
         }
-        Way::Carriers(_) => String::new(),
+        Way::Carriers(_) | Way::Thoughts(_) => String::new(),
         Way::Removed(RemovalOptions { replace: true, .. }) => totals("replaced", &rows.replaced),
         Way::Removed(_) => totals("removed", &rows.removed),
         Way::Surrogate(options) => {
@@ -58,7 +60,7 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     let shown: &[AblationKind] = match way {
         Way::Removed(RemovalOptions { replace: true, .. }) => &[AblationKind::Replaced],
         Way::Removed(_) => &[AblationKind::Removed],
-        Way::Carriers(_) => return String::new(),
+        Way::Carriers(_) | Way::Thoughts(_) => return String::new(),
         Way::Blocked(_) | Way::Surrogate(_) => &[AblationKind::Blocked, AblationKind::Control],
     };
     let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();
