@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::residue::{Residues, in_words, numbers};
-use super::thoughts::Thoughts;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_data::ground::sheet::Columns;
@@ -22,10 +21,9 @@ use palimpsest_run::runs::condition::named;
 pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyhow::Result<String> {
     let (text, residues) = match of {
         Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
-        Measure::LogP if matches!(way, Way::Thoughts(_)) => return Ok(Thoughts::read(dir)?.text()),
         Measure::LogP => (answers(CauseRows::read(dir)?, way, kinds)?, Residues::of_answers(dir)?),
     };
-    let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_));
+    let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_) | Way::Thoughts(_));
     let left = if is_of_residues { left_behind(&residues) } else { String::new() };
     Ok([text.trim_end(), left.trim_end()].join("\n").trim().to_owned())
 }
