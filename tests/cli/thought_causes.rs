@@ -303,10 +303,10 @@ fn paths_through_thoughts_are_what_whole_passes_with_the_same_knockouts_give() {
             row.unwrap().effect.log_p_drop
         };
         for span in evidence(store) {
-            let with_probe = residues.sessions.iter().filter(|one| one.span == span.label);
+            let mut with_probe = residues.sessions.iter().filter(|one| one.span == span.label);
             let (whole, direct) =
                 (of(&span.label, ThoughtPath::Whole, None), of(&span.label, ThoughtPath::Direct, None));
-            let found = with_probe.filter(|one| one.thought.whole == Some(whole)).next().unwrap();
+            let found = with_probe.find(|one| one.thought.whole == Some(whole)).unwrap();
             assert!((found.thought.through().unwrap() - (whole - direct)).abs() < 1e-12);
             for third in 0..3 {
                 let carried = of(&span.label, ThoughtPath::Carried, Some(third)) - direct;
