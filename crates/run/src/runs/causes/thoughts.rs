@@ -36,14 +36,14 @@ pub struct ThoughtOptions {
 }
 
 /// An answer with its thought.
-pub(super) struct Thought<'a> {
-    pub store: &'a AttentionStore,
-    pub prompt: Prompt<'a>,
+struct Thought<'a> {
+    store: &'a AttentionStore,
+    prompt: Prompt<'a>,
     /// Row of the thought's last token, which predicts the answer's first.
-    pub first: usize,
+    first: usize,
     text: String,
     /// They tile the rows from the prompt's end to `first`; tokens are counted from the prompt's start.
-    pub sentences: Vec<Sentence>,
+    sentences: Vec<Sentence>,
 }
 
 /// A path to block: of a session, a sentence, or both.
@@ -225,7 +225,9 @@ pub(super) fn measure(
             session.take_usage();
             let begun = Instant::now();
             if !is_scored {
-                let read = two_hop::read(session, &thought, &mut go_on);
+                let of = (store, thought.prompt.cut);
+                let rows = (thought.first, &*thought.sentences);
+                let read = two_hop::read(session, of, rows, &mut go_on);
                 let Some(scores) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
                 log.scores.append_all(scores.into())?;
             }

@@ -1,18 +1,19 @@
 //! Two-hop attention: how much an answer attends to each session, directly and by way of the sentences of its thought.
 //!
 //! With A the attention weights, summed over a span's keys and averaged over its rows, heads and the layers that see everything: A(answer,
-//! s) + sum over sentences t of A(answer, t) A(t, s). A baseline for [`super::thoughts`]. FlashTrace (Pan et al. 2026, arXiv 2602.01914)
-//! traces in the same two steps, but weighs tokens by how near their value vectors come to the residual stream (L1), which a run does not
+//! s) + sum over sentences t of A(answer, t) A(t, s). Held against exact effects through thoughts. FlashTrace (Pan et al. 2026, arXiv 2602.01914)
+//! traces in the same two steps, but weighs tokens by the L1 nearness of their weighted values to the residual stream, which a run does not
 //! record; this is not FlashTrace.
 
 use std::collections::BTreeMap;
 
+use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::{Branch, Event, Observe, Request, RequestError, Reuse, Rows, Session, Task};
 use palimpsest_core::span::Span;
+use palimpsest_core::text::Sentence;
 use serde::{Deserialize, Serialize};
 
 use super::session_measures::sessions;
-use super::thoughts::Thought;
 use crate::runs::rows::AnswerKey;
 
 pub const THOUGHT_SCORES: &str = "thought-scores.jsonl";
@@ -29,21 +30,22 @@ pub struct ScoreRow {
     pub scores: BTreeMap<String, f64>,
 }
 
-/// Both scores of every session, from one forward pass from the question on.
+/// Both scores of every session, from one forward pass after the first `cut` tokens. `first`: the first of the answer's rows; `sentences`:
+/// rows of the thought's.
 pub(super) fn read(
     session: &mut Session,
-    thought: &Thought<'_>,
+    (store, cut): (&AttentionStore, usize),
+    (first, sentences): (usize, &[Sentence]),
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<[ScoreRow; 2], RequestError> {
-    let (store, prompt) = (thought.store, thought.prompt);
     let spans: Vec<&Span> = sessions(store).collect();
     let before = store.generated.split_last().map_or(&[][..], |(_, before)| before);
     let end = store.tokens.len() + before.len();
-    let of_sentences = thought.sentences.iter().enumerate();
+    let of_sentences = sentences.iter().enumerate();
     let of_sentences =
         of_sentences.map(|(nth, one)| Span::new(format!("sentence[{nth}]"), one.tokens.clone()));
     let of_sentences: Vec<Span> = of_sentences.collect();
-    let answer = Span::new("answer", thought.first..end);
+    let answer = Span::new("answer", first..end);
     let observe = Observe {
         rows: Rows {
             spans: std::iter::once(answer).chain(of_sentences.iter().cloned()).collect(),
@@ -53,9 +55,9 @@ pub(super) fn read(
         softmax_only: true,
         ..Observe::default()
     };
-    let tokens = [&store.tokens[prompt.cut..], before].concat();
+    let tokens = [&store.tokens[cut..], before].concat();
     let branch = Branch { tokens, observe, tasks: vec![Task::Read], ..Branch::default() };
-    let prefix = store.tokens[..prompt.cut].into();
+    let prefix = store.tokens[..cut].into();
     let request = Request { prefix, reuse: Reuse::Prefix, branches: vec![branch] };
     let measured = session.answer(request, &mut |event| match event {
         Event::Prefilled(tokens) => go_on(*tokens),
