@@ -89,15 +89,17 @@ impl<'a> Thought<'a> {
     fn holes(&self, path: Path<'_>) -> LayerHoles {
         let Prompt { tokens, question, kinds, .. } = self.prompt;
         let (asked, answered) = (question..tokens.len(), self.first..usize::MAX);
-        let rows = match path.path {
-            ThoughtPath::Whole => vec![question..usize::MAX],
-            ThoughtPath::Direct => vec![asked, answered],
-            ThoughtPath::Carried => vec![asked, self.rows(path), answered],
-            ThoughtPath::Rows => vec![self.rows(path)],
-            ThoughtPath::Used => vec![answered],
+        let (sentence, none) = (self.rows(path), 0..0);
+        let rows: [Range<usize>; 3] = match path.path {
+            ThoughtPath::Whole => [asked, tokens.len()..self.first, answered],
+            ThoughtPath::Direct => [asked, none, answered],
+            ThoughtPath::Carried => [asked, sentence, answered],
+            ThoughtPath::Rows => [none.clone(), sentence, none],
+            ThoughtPath::Used => [none.clone(), none, answered],
         };
         let keys = [self.keys(path)];
-        let hidden = rows.into_iter().map(|rows| hide(rows, &keys, None, kinds));
+        let rows = rows.into_iter().filter(|rows| !rows.is_empty());
+        let hidden = rows.map(|rows| hide(rows, &keys, None, kinds));
         hidden.reduce(|all, one| all.joined(&one)).unwrap_or_default()
     }
 
