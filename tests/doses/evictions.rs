@@ -55,7 +55,7 @@ fn write(dir: &Path) {
                 contrast.value -= fall * (item + 1.0);
             }
             let of_roles =
-                [("all", 1.0), ("session", 0.9), ("old", 0.4 + 0.2 * item), ("new", 1.2 - 0.2 * item)];
+                [("all", 1.0), ("session", 0.9), ("old", 0.4 + 0.2 * item), ("new", 1.25 - 0.2 * item)];
             row.kept = of_roles.map(|(role, of)| (role.to_owned(), (share * of).clamp(0.0, 1.0))).into();
             if item == 0.0 {
                 row.kept.insert("lure".to_owned(), 0.125);
