@@ -219,7 +219,6 @@ fn the_table_and_the_figures_show_each_policy_and_budget() {
     for name in ["evict-effect", "evict-accuracy", "evict-kept", "evict-outlived"] {
         assert!(out.join(format!("{name}.svg")).is_file() && !points(name).is_empty(), "{name}");
     }
-    assert!(!out.join("evict-contrast.svg").exists(), "over twins it is the update effect");
     // Two policies of two budgets, one of which has one, and the line without an eviction.
     let lines: Vec<(String, String)> =
         points("evict-effect").iter().map(|one| (one["line"].clone(), one["level"].clone())).collect();

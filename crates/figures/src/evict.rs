@@ -6,7 +6,7 @@ use super::meaning::{Meaning, Named};
 use super::style::GREY;
 use palimpsest_analysis::dose::estimate::Estimate;
 use palimpsest_analysis::evict::tables::policy;
-use palimpsest_analysis::evict::{ACCURACY, CONTRAST, EFFECT, EvictionRow, Evictions, OUTLIVED, kept};
+use palimpsest_analysis::evict::{ACCURACY, EFFECT, EvictionRow, Evictions, OUTLIVED, kept};
 use palimpsest_core::evict::{Evict, Keep};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::ground::words::counted;
@@ -32,22 +32,6 @@ pub(super) fn of_evictions(evictions: &Evictions) -> Vec<Figure> {
             ),
             y_label: "update effect u (nats)",
             panels: panels(EFFECT),
-            ..About::default()
-        },
-        About {
-            name: "evict-contrast",
-            title: "Contrast by kept budget",
-            caption: format!(
-                "log p of the current value less that of the replaced one, where a policy keeps only some keys of the history, by how many \
-                 it keeps. Dotted: the same questions with nothing evicted.{BARS}"
-            ),
-            y_label: "contrast (nats)",
-            // Over twins it is the update effect.
-            panels: if groups.iter().any(|group| group.plain(EFFECT).is_some()) {
-                Vec::new()
-            } else {
-                panels(CONTRAST)
-            },
             ..About::default()
         },
         About {
