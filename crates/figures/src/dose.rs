@@ -58,7 +58,7 @@ pub(super) struct DosePanel {
     pub x_label: String,
     pub levels: Vec<String>,
     pub lines: Vec<DoseLine>,
-    items: Vec<DoseLine>,
+    pub items: Vec<DoseLine>,
     /// Dotted reference lines, in the colour of their series.
     pub baselines: Vec<(f64, Colour)>,
 }
