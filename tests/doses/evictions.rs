@@ -120,7 +120,10 @@ fn numbers_of_evictions_are_those_of_their_rows() {
     assert!(
         plain.evict.is_none() && plain.number(OUTLIVED).is_none() && plain.number(&kept("all")).is_none()
     );
-    let own = |name: &str| rows.iter().filter(move |row| row.condition == name);
+    let own = |name: &str| {
+        let name = name.to_owned();
+        rows.iter().filter(move |row| row.condition == name)
+    };
     for row in &evictions.rows {
         let name = if row.evict.is_none() { "" } else { &row.condition };
         assert_eq!(row.questions, own(name).count());
