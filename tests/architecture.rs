@@ -75,7 +75,10 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
         for (benchmark, words) in OF_BENCHMARKS {
             // Rooms that build dose's histories, report its effects and draw them.
             let of_rooms = benchmark == "dose"
-                && matches!(room(&module).as_str(), "data/construct" | "analysis/dose" | "figures");
+                && matches!(
+                    room(&module).as_str(),
+                    "data/construct" | "analysis/dose" | "analysis/evict" | "figures"
+                );
             let outside = module[0] != "palimpsest"
                 && !of_rooms
                 && !is_in(&module, &["palimpsest_data", "benchmarks", benchmark])

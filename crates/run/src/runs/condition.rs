@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::system::{MemoryContext, Show};
 use crate::memory::{Memory, View};
 use palimpsest_core::attention::Knockout;
+use palimpsest_core::evict::Evict;
 use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
 use palimpsest_data::case::{Case, Probe};
 
@@ -24,6 +25,9 @@ pub struct Condition {
     pub memory: Option<MemoryContext>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knockout: Option<Knockout>,
+    /// Keys that are evicted from the cache before the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict: Option<Evict>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -42,6 +46,7 @@ impl Condition {
         context: Context::Whole,
         memory: None,
         knockout: None,
+        evict: None,
     };
 
     pub fn of_setting(setting: &Setting) -> Self {
