@@ -46,6 +46,7 @@ fn store() -> AttentionStore {
             signed: Array4::from_shape_fn((3, 4, 2, 3), |(a, b, c, d)| number(a + b + c) - number(d * 9)),
             share: Array4::from_shape_fn((3, 4, 2, 3), |(a, b, c, d)| number(a * 24 + b * 6 + c * 3 + d)),
         }),
+        kept: None,
         layers: vec![0, 5],
         rows: vec![new.clone(), query.clone()],
         keys: vec![Span::new("bos", 0..2), new, query],

@@ -1,5 +1,6 @@
 use super::*;
 use crate::attention::AttentionKernel;
+use crate::evict::Keep;
 use crate::model::weights::BlockType;
 use crate::model::{Kept, ModelDescription, Packed, PackedBytes, PackedWeight};
 
@@ -58,6 +59,20 @@ fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
     let linear = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
     assert_eq!(added("qwen3.5-9b"), 3 * (8 * tokens * 4 * 256 * 2 * 2 + 24 * linear));
     assert_eq!(Branches::for_answers(1, 100), Branches::default(), "one alone is answered in the cache");
+}
+
+#[test]
+fn an_eviction_takes_the_most_keys_that_it_keeps_beside_the_cache_at_layers_of_full_attention() {
+    let added = |name: &str, keeps: &[Keep]| {
+        let with = MemoryRequest { keeps: keeps.to_vec(), ..bf16(10_000, 1) };
+        planned(name, &with).cache() - planned(name, &bf16(10_000, 1)).cache()
+    };
+    let keeps = [Keep::Share(0.25), Keep::Tokens(300)];
+    assert_eq!(added("smollm2-135m", &keeps), 30 * 2500 * 3 * 64 * 2 * 2);
+    assert_eq!(added("smollm2-135m", &keeps[1..]), 30 * 300 * 3 * 64 * 2 * 2);
+    assert_eq!(added("smollm2-135m", &[Keep::Tokens(20_000)]), 30 * 10_000 * 3 * 64 * 2 * 2);
+    assert_eq!(added("gemma3-270m", &keeps), 3 * 2500 * 256 * 2 * 2);
+    assert_eq!(added("qwen3.5-9b", &keeps), 8 * 2500 * 4 * 256 * 2 * 2);
 }
 
 #[test]
