@@ -66,11 +66,13 @@ fn watch(says: &'static str, second: &'static str) -> anyhow::Result<Arc<AtomicB
     let flag = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&flag);
     ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) {
+        if seen.load(Ordering::Relaxed) {
             end(second);
         }
+        // Said before the flag is set, which may end the process at once.
         note_later(format_args!("{says}; Ctrl-C again stops at once"));
         flush_notes();
+        seen.store(true, Ordering::Relaxed);
     })
     .context("cannot watch for Ctrl-C")?;
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))

@@ -27,7 +27,7 @@ mod top_keys;
 
 pub use answer::{AnswerRows, Step};
 use backends::RowSums;
-pub(crate) use backends::settle;
+pub(crate) use backends::{OverRows, key_weights, settle};
 use call::Call;
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
 pub use kept::{Kept, KeptHead, KeptShares};
@@ -55,8 +55,25 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     if observer.wants(Point::Attention(site)).inputs {
         observer.observe(Event::Attention { site, q, k, v })?;
     }
-    let tail = Tail { k, v, holes: site.holes.clone(), observer: Some(observer) };
-    attend(q, None, &mut [tail], q.dim(0)?, &Site { offset: site.first_key, ..site.clone() })
+    let l = q.dim(0)?;
+    let plain = |q: &Tensor, k: &Tensor, v: &Tensor, observer: &mut dyn Observer, holes: Holes| {
+        let tail = Tail { k, v, holes, observer: Some(observer) };
+        attend(q, None, &mut [tail], q.dim(0)?, &Site { offset: site.first_key, ..site.clone() })
+    };
+    let Some(kept) = site.holes.kept() else { return plain(q, k, v, observer, site.holes.clone()) };
+    // Rows before the eviction see all keys.
+    let before = kept.from.saturating_sub(site.offset).min(l);
+    let mut outs = Vec::new();
+    if before > 0 {
+        let seen = |x: &Tensor| x.narrow(1, 0, site.offset + before);
+        outs.push(plain(&q.narrow(0, 0, before)?, &seen(k)?, &seen(v)?, observer, Holes::default())?);
+    }
+    if before < l {
+        let own = |x: &Tensor| x.narrow(1, kept.from, site.offset + l - kept.from);
+        let rows = q.narrow(0, before, l - before)?;
+        outs.push(kept.attend(&rows, [&own(k)?, &own(v)?], site, observer)?);
+    }
+    Tensor::cat(&outs, 0)
 }
 
 /// One sequence's own keys and values after a shared prefix.

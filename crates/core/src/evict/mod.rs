@@ -1,17 +1,41 @@
 //! Eviction of keys from a cache that has been read, before later rows see it: which keys a policy keeps, per layer and key/value head.
 //!
-//! The history before position `at` is read whole; then a [`Policy`] scores its keys, the best stay, and all rows from `at` on see those
+//! The history before position `at` is read whole; then a policy scores its keys, the best stay, and all rows from `at` on see those
 //! and their own. Positions and rotations stay as they were. Sliding-window and linear-attention layers keep what they have: they are
-//! bounded already.
+//! bounded already. Policies that KVPress 0.5.5 has keep the keys that it keeps.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use candle_core::{DType, Tensor};
+use ndarray::Array3;
 use serde::{Deserialize, Serialize};
 
-use crate::attention::{Event, KeptShares, LayerHoles, Observer, Point, Wanted};
-use crate::model::{Cache, Decoder};
+use crate::attention::{Kept, KeptHead, KeptShares, LayerHoles};
+use crate::model::{AttentionSpec, Cache, Decoder};
 use crate::span::Span;
+use crate::transfer;
+
+mod collector;
+mod policies;
+mod policy;
+mod rotation;
+#[cfg(test)]
+mod tests;
+
+pub use collector::Collector;
+use collector::{Reads, evicting};
+use policies::expected_attention::{self, ExpectedAttention};
+use policies::h2o::H2o;
+use policies::knorm::Knorm;
+use policies::kvzap::Kvzap;
+use policies::random::Random;
+use policies::sessions::{self, Sessions};
+use policies::snapkv::{self, SnapKv};
+use policies::streaming::Streaming;
+use policies::tova::Tova;
+use policy::{LayerKeys, Policy, largest};
 
 /// A policy and its budget: `POLICY:KEEP`, with `@question` behind it if the policy may see the question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,35 +110,164 @@ pub struct Eviction {
 #[error("{0}")]
 pub struct EvictError(String);
 
-/// Reads the rows of a history (or question) that a policy scores keys by.
-#[derive(Debug)]
-pub struct Collector {}
+impl Keep {
+    /// Keys of `n` that each key/value head keeps; at least one.
+    fn of(self, n: usize) -> usize {
+        match self {
+            Keep::Share(share) => ((n as f64 * share) as usize).max(1),
+            Keep::Tokens(tokens) => tokens,
+        }
+    }
+}
 
 impl Eviction {
-    /// The first row that must be read for the policy's scores; `None` if it looks at keys and values alone.
+    /// Keys that each key/value head keeps.
+    pub fn keys(&self) -> usize {
+        self.evict.keep.of(self.at).min(self.at)
+    }
+
+    /// The first row that must be read for the policy's scores, with the question or without; `None` if it looks at keys and values alone.
     pub fn first_row(&self) -> Option<usize> {
-        None
+        let reads = self.reads();
+        (reads != Reads::Nothing).then(|| reads.rows(self.at).start)
     }
 
     /// An observer of the rows that the policy scores by: of the history's, or with [`Evict::question`] of all up to `end`.
-    pub fn collector(&self, _end: usize, _decoder: &Decoder) -> Collector {
-        Collector {}
+    pub fn collector(&self, end: usize, decoder: &Decoder) -> Collector {
+        let end = if self.evict.question { end } else { self.at };
+        Collector::new(self.reads(), self.at, end, decoder.spec())
     }
 
-    /// The keys that stay, by layer. `cache` holds at least the first [`Eviction::at`] of the prompt's `tokens`.
+    /// The keys that stay, by layer; none are named if the budget holds all. `cache` holds at least the first [`Eviction::at`] of the
+    /// prompt's `tokens`, and the collector has read the rows from [`Eviction::first_row`] on. Returns an error if no layer of the model
+    /// evicts or the prompt is too short for the policy.
     pub fn choose(
         &self,
-        _cache: &Cache,
-        _collector: &Collector,
-        _decoder: &Decoder,
-        _tokens: &[u32],
+        cache: &Cache,
+        collector: &Collector,
+        decoder: &Decoder,
+        tokens: &[u32],
     ) -> candle_core::Result<LayerHoles> {
-        Ok(LayerHoles::default())
+        let (spec, budget) = (decoder.spec(), self.evict.keep.of(self.at));
+        if evicting(spec).next().is_none() {
+            candle_core::bail!(
+                "eviction `{}`: this model has no full-attention layer, and sliding-window and linear layers keep what they have; leave \
+                 the eviction out",
+                self.evict
+            );
+        }
+        if budget >= self.at {
+            return Ok(LayerHoles::default());
+        }
+        self.check_length(collector.rows.end)?;
+        let policy = self.policy(budget, collector, decoder, tokens)?;
+        let kept = policy.kept(budget);
+        let mut layers = vec![None; spec.layers.len()];
+        for (layer, spec) in evicting(spec) {
+            let Some((k, v)) = cache.before(layer, self.at)? else {
+                candle_core::bail!("This is a bug: layer {layer} evicts and keeps a window");
+            };
+            let keys =
+                LayerKeys { layer, spec, k, v, read: collector.of(layer)?, rows: collector.rows.clone() };
+            let scores = transfer::fetch(&policy.scores(&keys)?.to_dtype(DType::F32)?)?;
+            let heads = scores.chunks_exact(self.at).enumerate();
+            let heads = heads.map(|(head, scores)| keys.gathered(head, largest(scores, kept)));
+            let heads = heads.collect::<candle_core::Result<_>>()?;
+            layers[layer] = Some(Arc::new(Kept { from: self.at, heads }));
+        }
+        Ok(LayerHoles::of_kept(layers))
     }
 
-    /// Shares of the prompt's spans that `holes` keep; `None` if nothing was evicted.
-    pub fn shares(&self, _holes: &LayerHoles) -> Option<KeptShares> {
-        None
+    /// Shares of the prompt's spans that `holes`, made by [`Eviction::choose`], keep.
+    pub fn shares(&self, holes: &LayerHoles, decoder: &Decoder) -> KeptShares {
+        let layers: Vec<(usize, &AttentionSpec)> = evicting(decoder.spec()).collect();
+        let kv_heads = layers.iter().map(|(_, spec)| spec.kv_heads).max().unwrap_or(0);
+        let mut shares = Array3::from_elem((layers.len(), kv_heads, self.spans.len()), f32::NAN);
+        for (l, (layer, _)) in layers.iter().enumerate() {
+            let holes = holes.of(*layer);
+            for ((head, s), share) in shares.index_axis_mut(ndarray::Axis(0), l).indexed_iter_mut() {
+                let span = &self.spans[s];
+                let (start, end) = (span.start.min(self.at), span.end.min(self.at));
+                let place = |at: usize| match holes.kept() {
+                    None => at,
+                    Some(kept) => {
+                        let head = kept.heads.get(head).map_or(&[][..], |head| &head.positions);
+                        head.partition_point(|&position| (position as usize) < at)
+                    }
+                };
+                *share = (place(end) - place(start)) as f32 / (end - start) as f32;
+            }
+        }
+        KeptShares { layers: layers.iter().map(|(layer, _)| *layer).collect(), shares }
+    }
+
+    fn reads(&self) -> Reads {
+        match self.evict.policy {
+            PolicyName::SnapKv => Reads::LastRows(snapkv::WINDOW),
+            PolicyName::Tova => Reads::LastRows(1),
+            PolicyName::LeastAttended => Reads::LastRows(sessions::ROWS),
+            PolicyName::H2o => Reads::AllRows,
+            PolicyName::ExpectedAttention => Reads::Queries { but: expected_attention::SINKS },
+            PolicyName::Streaming
+            | PolicyName::Knorm
+            | PolicyName::Kvzap
+            | PolicyName::Random
+            | PolicyName::Oldest
+            | PolicyName::Oracle => Reads::Nothing,
+        }
+    }
+
+    /// Returns an error if the policy needs more than `rows` rows, or keys.
+    fn check_length(&self, rows: usize) -> candle_core::Result<()> {
+        let (what, have, needs) = match self.evict.policy {
+            PolicyName::SnapKv => ("rows to read", rows, snapkv::WINDOW),
+            PolicyName::Tova => ("rows to read", rows, 1),
+            PolicyName::ExpectedAttention => ("keys", self.at, expected_attention::SINKS),
+            _ => return Ok(()),
+        };
+        if have <= needs {
+            candle_core::bail!(
+                "eviction `{}`: {have} {what} are too few: {} needs more than {needs}; ask after a longer history, or evict by another \
+                 policy, such as streaming",
+                self.evict,
+                self.evict.policy
+            );
+        }
+        Ok(())
+    }
+
+    fn policy(
+        &self,
+        budget: usize,
+        collector: &Collector,
+        decoder: &Decoder,
+        tokens: &[u32],
+    ) -> candle_core::Result<Box<dyn Policy>> {
+        let (spans, at) = (&self.spans, self.at);
+        Ok(match self.evict.policy {
+            PolicyName::Streaming => Box::new(Streaming { budget }),
+            PolicyName::Knorm => Box::new(Knorm),
+            PolicyName::SnapKv => Box::new(SnapKv),
+            PolicyName::H2o => Box::new(H2o),
+            PolicyName::Tova => Box::new(Tova),
+            PolicyName::ExpectedAttention => Box::new(ExpectedAttention),
+            PolicyName::Kvzap => Box::new(Kvzap::fitted(decoder, tokens.get(..at).unwrap_or(tokens))?),
+            PolicyName::Random => Box::new(Random { seed: self.seed }),
+            PolicyName::LeastAttended => {
+                Box::new(Sessions::least_attended(spans, at, budget, collector, decoder.spec())?)
+            }
+            PolicyName::Oldest => Box::new(Sessions::oldest(spans, at, budget)),
+            PolicyName::Oracle => Box::new(Sessions::oracle(spans, at, budget)),
+        })
+    }
+}
+
+impl LayerKeys<'_> {
+    /// A head's keys and values at `positions`.
+    fn gathered(&self, head: usize, positions: Vec<u32>) -> candle_core::Result<KeptHead> {
+        let places = transfer::upload(positions.clone(), positions.len(), self.k.device())?;
+        let at = |of: &Tensor| of.get(head)?.index_select(&places, 0)?.unsqueeze(0);
+        Ok(KeptHead { positions, k: at(&self.k)?, v: at(&self.v)? })
     }
 }
 
@@ -126,16 +279,6 @@ impl Evict {
         let text = format!("evict-{}-{}{tokens}{question}", self.policy, self.keep);
         let parts = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
         parts.collect::<Vec<_>>().join("-")
-    }
-}
-
-impl Observer for Collector {
-    fn wants(&self, _point: Point<'_>) -> Wanted<'_> {
-        Wanted::default()
-    }
-
-    fn observe(&mut self, _event: Event<'_>) -> candle_core::Result<()> {
-        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor};
 
-use super::cache::DeltaState;
+use super::cache::{DeltaState, Seen};
 use super::{Branch, Cache};
 use crate::attention::{
     self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Site, Tail, Term,
@@ -172,7 +172,9 @@ impl KvView<'_> {
             KvView::Variants { cache, holes } => {
                 let (layer, offset, l) = (site.layer, cache.len(), q.dim(0)? / holes.len());
                 // If the layer keeps all keys, all readings share one pass over them.
-                let before = match offset > 0 && attention::shares_prefix(q.device(), q.dtype()) {
+                let evicted = holes.iter().any(|holes| holes.of(layer).kept().is_some());
+                let shares = offset > 0 && !evicted && attention::shares_prefix(q.device(), q.dtype());
+                let before = match shares {
                     true => cache.before(layer, offset)?,
                     false => None,
                 };
@@ -270,6 +272,12 @@ fn attend_group(
     let seen = seen.collect::<Result<Vec<_>>>()?;
     let start = rows.first().map_or(0, |(branch, _)| branch.start());
     if let Some((k, v)) = trunk.before(site.layer, start)? {
+        if rows.iter().any(|(_, pass)| pass.holes(site.layer).kept().is_some()) {
+            let outs = seen.iter().zip(rows).enumerate().map(|(row, (seen, (_, pass)))| {
+                attend_evicted([&k, &v], seen, (&q.narrow(0, row, 1)?, pass), site)
+            });
+            return Tensor::cat(&outs.collect::<Result<Vec<_>>>()?, 0);
+        }
         let tails = seen.iter().zip(rows).map(|(seen, (_, pass))| {
             let holes = pass.holes(site.layer);
             Tail { k: &seen.k, v: &seen.v, holes, observer: Some(&mut *pass.observer) }
@@ -284,4 +292,28 @@ fn attend_group(
         attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, pass.observer)
     });
     Tensor::cat(&out.collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// One branch of a group of which some were evicted from: `trunk` holds the keys and values before the branch's own.
+fn attend_evicted(
+    trunk: [&Tensor; 2],
+    seen: &Seen,
+    (q, pass): (&Tensor, &mut Pass<'_>),
+    site: &Site,
+) -> Result<Tensor> {
+    let start = seen.first;
+    let holes = pass.holes(site.layer);
+    let Some(kept) = holes.kept().cloned() else {
+        let mut tail = [Tail { k: &seen.k, v: &seen.v, holes, observer: Some(&mut *pass.observer) }];
+        let site = Site { offset: start, first_key: 0, ..site.clone() };
+        return attention::run_after(q, (trunk[0], trunk[1]), &mut tail, 1, &site);
+    };
+    let own = |trunk: &Tensor, own: &Tensor| match start.checked_sub(kept.from) {
+        Some(0) => Ok(own.clone()),
+        Some(between) => Tensor::cat(&[&trunk.narrow(1, kept.from, between)?, own], 1),
+        None => own.narrow(1, kept.from - start, own.dim(1)? - (kept.from - start)),
+    };
+    let (k, v) = (own(trunk[0], &seen.k)?, own(trunk[1], &seen.v)?);
+    let site = Site { first_key: 0, holes, ..site.clone() };
+    kept.attend(q, [&k, &v], &site, pass.observer)
 }

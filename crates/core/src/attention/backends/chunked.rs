@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::kernel::{Kernel, RowSums};
+use super::kernel::{Kernel, OverRows, RowSums};
 use crate::attention::call::{Attended, Call};
 use crate::attention::site::Hidden;
 use crate::attention::{Sinks, Site};
@@ -276,29 +276,59 @@ fn settled(ends: &OnlineSoftmax, may_see_nothing: bool) -> Result<OnlineSoftmax>
     Ok(OnlineSoftmax { max, ..ends.clone() })
 }
 
-pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
-    let (heads, keys) = (q.dim(1)?, k.dim(1)?);
-    let positions = [site.offset + row];
-    let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+/// Softmax weights of `rows`, f32 (heads, rows, n), of the n keys that any of them sees, which are a range of `k`.
+fn weights_of(q: &Tensor, k: &Tensor, site: &Site, rows: Range<usize>) -> Result<(Tensor, Range<usize>)> {
+    let (heads, r) = (q.dim(1)?, rows.len());
+    let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
+    let seen = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
     let mut all: Option<(Tensor, Range<usize>)> = None;
     // A single block, so that the normaliser is known.
-    let size = Blocks { rows: 1, scores: usize::MAX, keys: usize::MAX };
-    let q = q.narrow(0, row, 1)?;
-    let ends = stream(&q, rows, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, _| {
+    let size = Blocks { rows: r, scores: usize::MAX, keys: usize::MAX };
+    let q = q.narrow(0, rows.start, r)?;
+    let ends = stream(&q, seen, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, _| {
         all = Some((weights.clone(), keys));
         Ok(())
     })?;
     let (Some(ends), Some((weights, block))) = (ends, all) else { return Err(no_keys()) };
-    let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
+    let ends = settled(&ends, !seen.hidden.is_empty() && site.sinks.is_some())?;
     let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
-    // (kv_heads, group, n) -> (heads, n)
-    let weights: Vec<f32> = transfer::fetch(&weights.broadcast_div(&total)?.reshape((heads, block.len()))?)?;
+    // (kv_heads, group * r, n) -> (heads, r, n)
+    Ok((weights.broadcast_div(&total)?.reshape((heads, r, block.len()))?, block))
+}
+
+pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
+    let keys = k.dim(1)?;
+    let (weights, block) = weights_of(q, k, site, row..row + 1)?;
+    let weights: Vec<f32> = transfer::fetch(&weights)?;
     let of_head = |part: &[f32]| {
         let mut whole = vec![0.0; keys];
         whole[block.clone()].copy_from_slice(part);
         whole
     };
     Ok(weights.chunks_exact(block.len()).map(of_head).collect())
+}
+
+/// See [`super::key_weights`].
+pub fn key_weights(
+    q: &Tensor,
+    k: &Tensor,
+    site: &Site,
+    rows: Range<usize>,
+    over: OverRows,
+) -> Result<Tensor> {
+    let (heads, keys) = (q.dim(1)?, k.dim(1)?);
+    // A quarter of the scores of attention itself, because several tensors of this size live at once.
+    let step = (BLOCKS.scores / 4 / (heads * keys).max(1)).clamp(1, BLOCKS.rows);
+    let mut all = Tensor::zeros((heads, keys), DType::F32, q.device())?;
+    for start in rows.clone().step_by(step) {
+        let (weights, block) = weights_of(q, k, site, start..(start + step).min(rows.end))?;
+        let part = match over {
+            OverRows::Sum => weights.sum(1)?,
+            OverRows::Largest => weights.max(1)?,
+        };
+        all = over.merged(&all, &part.pad_with_zeros(1, block.start, keys - block.end)?)?;
+    }
+    Ok(all)
 }
 
 /// Sums of weighted values per segment.
@@ -462,7 +492,7 @@ fn stream(
     let step = (size.scores / (heads * r)).clamp(1, size.keys);
     let mut ends: Option<OnlineSoftmax> = None;
     for start in (start..end).step_by(step) {
-        let block = start..(start + step).min(end);
+        let block = start..start.saturating_add(step).min(end);
         // Rows that see only sinks still need a softmax state, so the last block is always processed.
         if seen.all_hidden(&block) && (ends.is_some() || block.end < end) {
             continue;

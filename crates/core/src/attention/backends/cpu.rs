@@ -23,6 +23,7 @@ use crate::bfloat;
 
 mod decode;
 mod fold;
+mod key_weights;
 mod lengths;
 mod output;
 mod pairs;
@@ -37,6 +38,7 @@ mod total;
 mod value_sums;
 mod walk;
 
+pub use key_weights::key_weights;
 pub use lengths::{key_lengths, length_sums};
 use output::PartialOutput;
 use queries::{Queries, WideQueries};

@@ -46,3 +46,27 @@ impl RowSums<'_> {
         self.bounds.len().saturating_sub(1)
     }
 }
+
+/// How a key's weights from several rows become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OverRows {
+    Sum,
+    Largest,
+}
+
+impl OverRows {
+    pub fn merge(self, key: &mut f32, weights: impl Iterator<Item = f32>) {
+        match self {
+            OverRows::Sum => *key += weights.sum::<f32>(),
+            OverRows::Largest => *key = weights.fold(*key, f32::max),
+        }
+    }
+
+    /// Merges f32 (heads, keys) of further rows.
+    pub fn merged(self, one: &Tensor, other: &Tensor) -> Result<Tensor> {
+        match self {
+            OverRows::Sum => one + other,
+            OverRows::Largest => one.maximum(other),
+        }
+    }
+}

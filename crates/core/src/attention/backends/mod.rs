@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::call::Call;
-use super::{AttentionKernel, AttentionShape, Settled, Site};
+use super::{AttentionKernel, AttentionShape, Holes, Settled, Site};
 use crate::transfer;
 
 mod chunked;
@@ -24,6 +24,7 @@ pub(super) use chunked::row_weights;
 use chunked::{BLOCKS, Chunked};
 use cpu::Cpu;
 use kernel::Kernel;
+pub use kernel::OverRows;
 pub(super) use kernel::RowSums;
 pub(super) use lengths::{Carried, LengthSums};
 
@@ -97,8 +98,38 @@ pub(crate) fn settle(
 }
 
 pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+    if let Some(kept) = of.site.holes.kept() {
+        let open = Site { holes: Holes::default(), ..of.site.clone() };
+        let plain = |rows: Range<usize>, seen: &Tensor| {
+            segment_sums(q, seen, &RowSums { site: &open, rows, bounds: of.bounds })
+        };
+        // Rows before the eviction see all keys.
+        let border = kept.from.saturating_sub(of.site.offset).clamp(of.rows.start, of.rows.end);
+        let later = RowSums { rows: border..of.rows.end, ..*of };
+        return match (border > of.rows.start, border < of.rows.end) {
+            (true, true) => plain(of.rows.start..border, k)? + kept.segment_sums(q, k, &later)?,
+            (true, false) => plain(of.rows.clone(), k),
+            (false, _) => kept.segment_sums(q, k, &later),
+        };
+    }
     let hides = !of.site.holes.is_empty();
     chosen(q, k.dim(0)?, of.site, hides, AttentionKernel::of_sums)?.segment_sums(q, k, of)
+}
+
+/// Each key's softmax weight from `rows` (relative to `site.offset`), summed or the largest: f32 (heads, keys), on the queries' device.
+/// Holds the weights of one block of rows at a time.
+pub fn key_weights(
+    q: &Tensor,
+    k: &Tensor,
+    site: &Site,
+    rows: Range<usize>,
+    over: OverRows,
+) -> Result<Tensor> {
+    let site = &site.relative();
+    match takes_slices(q.device(), q.dtype()) {
+        true => cpu::key_weights(q, k, site, rows, over),
+        false => chunked::key_weights(q, k, site, rows, over),
+    }
 }
 
 /// Sum over each segment's keys j of A_ij * v_j: f32 (heads, segments, rows, head_dim). Off the CPU, the weights of all rows over a

@@ -15,8 +15,10 @@ use crate::attention::SPLIT_K;
 use crate::model::Cache;
 
 mod caller;
+mod evicting;
 mod load;
 mod owner;
+mod pending;
 mod reading;
 mod shelf;
 mod speaking;

@@ -19,7 +19,8 @@ use candle_core::Tensor;
 
 use super::Limits;
 use super::load::{Gauges, Load};
-use super::reading::{Current, Pending, Queued, Reading, RequestId, Step};
+use super::pending::Pending;
+use super::reading::{Current, Queued, Reading, RequestId, Step};
 use super::shelf::{CacheMatch, Shelf, common, loses_little};
 use super::speaking::{Live, OfPrompt, Ready};
 use crate::attention::{LayerHoles, SPLIT_K};
@@ -308,6 +309,8 @@ impl EngineLoop {
         let (tokens, room) = (queued.tokens(), queued.room());
         let mut stay = self.pinned();
         let free = self.limits.tokens.saturating_sub(self.set_aside() + room + 2 * OWN);
+        // Kept keys count as far as the budget goes: one request always fits.
+        let free = free - queued.copied().min(free.saturating_sub(tokens));
         let idle = |id| self.shelf.get(id).is_some_and(|trunk| !trunk.busy);
         let inside = CacheMatch { within: found.trunk.is_some_and(idle), ..found };
         let mut ways = vec![found, inside, found.anew()];

@@ -10,13 +10,14 @@ use std::time::Instant;
 use candle_core::Tensor;
 
 use super::caller::Caller;
+use super::evicting::{self, Collecting, Evicting};
+use super::pending::Pending;
 use super::shelf::Trunk;
 use crate::attention::{LayerHoles, NoObserver};
 use crate::engine::measure::Observe;
-use crate::engine::request::{Branch, Choice, Event, Request, Reuse, Sink, Task};
+use crate::engine::request::{Branch, Choice, Event, Request, Reuse, Sink};
 use crate::engine::request_error::RequestError;
 use crate::engine::{Engine, EngineError, Likelihood, Measurement};
-use crate::evict::Eviction;
 use crate::model::Pass;
 use crate::span::Span;
 use crate::transfer;
@@ -45,23 +46,12 @@ pub(super) struct Queued {
     pub branches: VecDeque<Pending>,
 }
 
-pub(super) struct Pending {
-    /// Prefix and tokens.
-    pub prompt: Arc<[u32]>,
-    /// Start of its own part: the end of the prefix, or the first row affected by knockouts.
-    pub kept: usize,
-    prefix: usize,
-    pub knockouts: LayerHoles,
-    pub evict: Option<Eviction>,
-    pub observe: Observe,
-    pub choices: Vec<Choice>,
-}
-
 impl Queued {
     /// Sinks are in task order; tasks without a sink are dropped.
     pub fn new(id: RequestId, request: Request, sinks: Vec<Sink>) -> Self {
         let Request { prefix, reuse, branches } = request;
         let mut sinks = sinks.into_iter();
+        let alone = branches.len() == 1;
         let pending = branches.into_iter().map(|branch| {
             let Branch { tokens, knockouts, evict, observe, tasks } = branch;
             let choices = tasks.into_iter().zip(sinks.by_ref());
@@ -72,14 +62,20 @@ impl Queued {
             };
             let first = [knockouts.first_row(), inside].into_iter().flatten().min();
             let kept = first.map_or(prefix.len(), |first| first.min(prefix.len()));
+            // The history that is evicted from is a prefix, also of a branch that shares none.
+            let own = evict.as_ref().filter(|_| alone && prefix.is_empty());
+            let kept = own.map_or(kept, |eviction| eviction.at.min(tokens.len()));
             let prompt: Arc<[u32]> = match prefix.is_empty() {
                 true => tokens.into(),
                 false => [&*prefix, &tokens].concat().into(),
             };
-            Pending { prompt, kept, prefix: prefix.len(), knockouts, evict, observe, choices }
+            let prefix = prefix.len().max(kept);
+            Pending { prompt, kept, prefix, knockouts, evict, shares: None, observe, choices }
         });
         let mut branches: Vec<Pending> = pending.filter(|branch| !branch.choices.is_empty()).collect();
-        branches.sort_by_key(|branch| Reverse(branch.kept));
+        // Branches with equal evictions follow each other and share what was kept.
+        let evict = |branch: &Pending| branch.evict.as_ref().map(|eviction| eviction.evict.to_string());
+        branches.sort_by_key(|branch| (Reverse(branch.kept), evict(branch)));
         let prefix = branches.first().map_or(0, |branch| branch.kept);
         Queued { id, reuse, prefix, branches: branches.into() }
     }
@@ -102,8 +98,14 @@ impl Queued {
         self.branches.iter().map(Pending::room).max().unwrap_or(0)
     }
 
+    /// Maximum tokens whose kept keys a branch holds beside the trunk.
+    pub fn copied(&self) -> usize {
+        self.branches.iter().map(Pending::copied).max().unwrap_or(0)
+    }
+
+    /// True if the only branch is read in one go: one that is evicted from reads its history first.
     pub fn is_single(&self) -> bool {
-        self.branches.len() == 1
+        self.branches.len() == 1 && self.branches.iter().all(|branch| branch.evict.is_none())
     }
 
     /// First position that must be read: one with requested logits or rows, or the second to last.
@@ -115,7 +117,8 @@ impl Queued {
         if observed().any(|observe| observe.likeliest.is_some() || unkept(observe)) {
             return 0;
         }
-        let first = observed().filter_map(Observe::first_row).min();
+        let evicts = self.branches.iter().filter_map(|branch| branch.evict.as_ref()?.first_row());
+        let first = observed().filter_map(Observe::first_row).chain(evicts).min();
         match (self.prefix, self.branches.front()) {
             (0, Some(only)) if self.is_single() => {
                 let n = only.prompt.len();
@@ -150,12 +153,13 @@ impl Queued {
     pub fn check(&mut self, context: usize) {
         for branch in &mut self.branches {
             let needed = branch.tokens().saturating_add(branch.room());
+            let refused = evicting::refusal(branch);
             for mut choice in std::mem::take(&mut branch.choices) {
                 let heard =
                     choice.hear_of_prompt(Event::Prefilled(0)).and_then(|()| match branch.prompt.len() {
                         0 => Err(EngineError::EmptyPrompt.into()),
                         _ if needed > context => Err(RequestError::TooLong { needed, context }),
-                        _ => Ok(()),
+                        _ => refused.clone().map_or(Ok(()), |why| Err(RequestError::Refused(why))),
                     });
                 match heard {
                     Ok(()) => branch.choices.push(choice),
@@ -172,48 +176,6 @@ impl Queued {
     }
 }
 
-impl Pending {
-    /// Maximum tokens generated by one task.
-    pub fn room(&self) -> usize {
-        self.choices.iter().map(|choice| choice.task.room()).max().unwrap_or(0)
-    }
-
-    fn tokens(&self) -> usize {
-        self.prompt.len() + self.choices.iter().map(|choice| choice.task.read_behind()).max().unwrap_or(0)
-    }
-
-    pub fn generates(&self) -> usize {
-        self.choices.iter().filter(|choice| matches!(choice.task, Task::Generate(_))).count()
-    }
-
-    /// Tokens of a branch whose only tasks are forced.
-    pub fn forced(&self) -> Option<&Arc<[u32]>> {
-        match self.choices.as_slice() {
-            [Choice { task: Task::Force(tokens), .. }] => Some(tokens),
-            _ => None,
-        }
-    }
-
-    /// Keys masked from prefix rows; `None` if the prefix is unchanged.
-    fn hidden_inside(&self) -> Option<LayerHoles> {
-        (self.kept < self.prefix).then(|| self.knockouts.before_row(self.prefix))
-    }
-
-    pub fn end(self, error: &RequestError) {
-        self.choices.into_iter().for_each(|choice| choice.end(Err(error.again())));
-    }
-
-    /// Sends an event to all tasks; drops cancelled ones.
-    pub fn tell(&mut self, event: impl Fn() -> Event) {
-        for mut choice in std::mem::take(&mut self.choices) {
-            match choice.hear_of_prompt(event()) {
-                Ok(()) => self.choices.push(choice),
-                Err(error) => choice.end(Err(error)),
-            }
-        }
-    }
-}
-
 pub(super) struct Reading {
     pub id: RequestId,
     pub trunk: u64,
@@ -227,6 +189,7 @@ pub(super) struct Reading {
     current: Option<Current>,
     /// Knockouts under which the trunk's prefix was computed.
     hidden_inside: Option<LayerHoles>,
+    evicting: Evicting,
     pub pending: VecDeque<Pending>,
     /// Ascending positions where later prompts can branch off, for models that cannot roll back anywhere.
     marks: Vec<usize>,
@@ -236,8 +199,9 @@ pub(super) struct Reading {
 pub(super) struct Current {
     pub branch: Pending,
     pub reused: usize,
-    /// `None` while the prefix is being read.
+    /// `None` while the prefix is being read, or the policy of an eviction reads.
     pub measurement: Option<Measurement>,
+    evicting: Option<Collecting>,
     /// From the second token on, if requested.
     pub likelihoods: Vec<Likelihood>,
 }
@@ -275,7 +239,8 @@ impl Reading {
         let reused = trunk.cache.len();
         let marks =
             marks.into_iter().filter(|mark| *mark > reused + 1 || (prefix > 0 && *mark > reused)).collect();
-        let single = branches.len() == 1;
+        let single = branches.len() == 1 && branches.iter().all(|branch| branch.evict.is_none());
+        let evicting = Evicting::new(branches.iter(), prefix, engine);
         let shared = (prefix > 0 && !single).then(|| shared(&branches, prefix));
         Reading {
             id,
@@ -287,6 +252,7 @@ impl Reading {
             shared,
             current: None,
             hidden_inside: None,
+            evicting,
             pending: branches,
             marks,
         }
@@ -334,7 +300,13 @@ impl Reading {
                     };
                 }
                 let at = if self.single { held } else { held.min(branch.kept) };
-                let mut begun = Current { branch, reused: at, measurement: None, likelihoods: Vec::new() };
+                let mut begun = Current {
+                    branch,
+                    reused: at,
+                    measurement: None,
+                    evicting: None,
+                    likelihoods: Vec::new(),
+                };
                 begun.branch.tell(|| Event::Begun(at));
                 begun
             }
@@ -381,13 +353,29 @@ impl Reading {
             let part = current.branch.prompt.get(at..end).unwrap_or_default();
             let mut nothing = Measurement::nothing(self.prefix);
             let measurement = self.shared.as_mut().unwrap_or(&mut nothing);
-            engine.fill_cache(&mut trunk.cache, part, measurement, &mut |_| true)?;
+            self.evicting.read((engine, trunk), part, measurement)?;
             trunk.tokens.extend_from_slice(part);
             self.mark(trunk, end)?;
             return Ok((end - at, None));
         }
 
-        // 2. The branch's own part.
+        // 2. What the policy of an eviction reads behind it, and the eviction; then the branch's own part is read over the kept keys.
+        let begun = current.measurement.is_some();
+        if !begun && current.evicting.is_none() && current.branch.evict.is_some() {
+            trunk.cache.truncate(current.branch.kept)?;
+            trunk.tokens.truncate(trunk.cache.len());
+            current.evicting = self.evicting.begin(&mut current.branch, engine);
+        }
+        if let Some(collecting) = current.evicting.take() {
+            let (read, left) =
+                self.evicting.go_on(collecting, &mut current.branch, (engine, trunk), chunk)?;
+            current.evicting = left;
+            if read > 0 {
+                return Ok((read, None));
+            }
+        }
+
+        // 3. The branch's own part.
         let mut measurement = match current.measurement.take() {
             Some(measurement) => measurement,
             None => self.begin(current, engine, trunk)?,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use ndarray::Array2;
 
-use super::reading::{Current, Pending, RequestId};
-use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
+use super::pending::Pending;
+use super::reading::{Current, RequestId};
+use crate::attention::{self, KeptShares, LayerHoles, Observer, Point, Wanted};
 use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, Task};
 use crate::engine::request_error::{RequestError, guarded};
 use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement};
@@ -36,13 +37,14 @@ pub(super) struct OfPrompt {
     reused: usize,
     measurement: Measurement,
     knockouts: LayerHoles,
+    kept: Option<KeptShares>,
 }
 
 impl OfPrompt {
     /// Separates the shared output of a prompt, with its logits f32 (requested positions, vocab), from the waiting tasks.
     pub fn new(logits: &Tensor, read: Current) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
-        let Current { branch, reused, measurement, likelihoods } = read;
-        let Pending { prompt: tokens, knockouts, observe, choices, .. } = branch;
+        let Current { branch, reused, measurement, likelihoods, .. } = read;
+        let Pending { prompt: tokens, knockouts, shares: kept, observe, choices, .. } = branch;
         let likelihoods = observe.likeliest.map(|_| likelihoods);
         let fetched = || -> Result<(Tensor, Array2<f32>), candle_core::Error> {
             let last = logits.get(logits.dim(0)? - 1)?;
@@ -53,7 +55,10 @@ impl OfPrompt {
             Ok((last, logits)) => {
                 let measurement = measurement.unwrap_or_else(|| Measurement::nothing(tokens.len()));
                 let last = Some(last);
-                Ok((OfPrompt { tokens, last, logits, likelihoods, reused, measurement, knockouts }, choices))
+                Ok((
+                    OfPrompt { tokens, last, logits, likelihoods, reused, measurement, knockouts, kept },
+                    choices,
+                ))
             }
             Err(error) => Err((choices, error.into())),
         }
@@ -102,7 +107,7 @@ impl OfPrompt {
             masses: measurement.finish(tokens)?,
             top_keys: measurement.finish_top_keys(tokens)?,
             norms: measurement.finish_norms()?,
-            kept: None,
+            kept: self.kept.clone(),
             attributions: measurement.finish_attributions(engine)?,
             measurement,
             generated,
