@@ -150,7 +150,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let mut request = MemoryRequest {
         branches: Branches::for_answers(batch, most_new),
         observed: observed(&plan, benchmark, batch, most_new),
-        keeps: job.evictions.iter().map(|evict| evict.keep).collect(),
+        keeps: job.keeps(batch),
         ..job.loaded.request(context, usual, Vec::new())?
     };
     if job.hidings() > 1 {

@@ -143,9 +143,9 @@ impl Asking<'_> {
         Branch { tokens, knockouts: pending.holes.clone(), evict, observe, tasks }
     }
 
-    /// The condition's eviction from a prompt, if any. Draws are the same for all questions of a case.
+    /// The condition's eviction from a prompt, if any. Draws depend on the run's seed and the case alone.
     fn eviction(&self, case: &Case, condition: &Condition, prompt: &TokenizedPrompt) -> Option<Eviction> {
-        let seed = stream_seed(self.options.sampling.seed, &case.id, "", condition.repetition);
+        let seed = stream_seed(self.options.sampling.seed, &case.id, "", 0);
         let (evict, at) = (condition.evict.clone()?, question_start(prompt)?);
         Some(Eviction { evict, at, spans: all_spans(prompt), seed })
     }

@@ -32,7 +32,7 @@ pub struct Share {
     pub layers: usize,
     /// Weights, in every stored form.
     pub weights: u64,
-    /// KV cache and recurrent states of context and branches, and copies of what an eviction keeps.
+    /// KV cache and recurrent states of context and branches, and copies of what evictions keep.
     pub cache: u64,
     /// Activations of one chunk.
     pub activations: u64,

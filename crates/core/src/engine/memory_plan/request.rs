@@ -1,5 +1,7 @@
 //! Parameters of a memory plan.
 
+use std::cmp::Reverse;
+
 use candle_core::DType;
 
 use crate::attention::{AttentionKernel, SPLIT_K};
@@ -31,7 +33,7 @@ pub struct MemoryRequest {
     pub observed: ObservedSpans,
     /// Storage of quantised weights on the CPU in f32 or bf16; `None` also keeps them dequantised if that fits.
     pub kept: Option<Kept>,
-    /// Budgets of evictions, one of which at a time holds copies of the keys and values that it keeps.
+    /// Budgets of evictions, which hold copies of the keys and values that they keep.
     pub keeps: Vec<Keep>,
     /// CPU bytes of a server besides the model; 0 elsewhere.
     pub beside: u64,
@@ -61,13 +63,15 @@ impl MemoryRequest {
         Formats::on(self.dtype, self.cache, self.on_cpu())
     }
 
-    /// Most keys that an eviction keeps of a context, for each key/value head.
+    /// Most keys that evictions keep at once, for each key/value head: of one, or of as many as branches decode together.
     pub fn kept_keys(&self) -> usize {
         let keys = |keep: &Keep| match *keep {
             Keep::Share(share) => (share * self.context as f64) as usize,
             Keep::Tokens(tokens) => tokens.min(self.context),
         };
-        self.keeps.iter().map(keys).max().unwrap_or(0)
+        let mut kept: Vec<usize> = self.keeps.iter().map(keys).collect();
+        kept.sort_unstable_by_key(|&keys| Reverse(keys));
+        kept.iter().take(self.branches.count.max(1)).sum()
     }
 
     /// True if all devices are the CPU.

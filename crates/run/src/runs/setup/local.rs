@@ -72,7 +72,7 @@ impl RunSpec {
             context: self.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: self.allow_longer,
             hides_keys: self.hidings() > 1,
-            keeps: self.evictions.iter().map(|evict| evict.keep).collect(),
+            keeps: self.keeps(batch),
             thinking: self.thinking.local(),
             ..options
         };

@@ -12,7 +12,7 @@ use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{ModelArgs, Weights};
 use crate::runs::plan::{CaseSample, Shard};
 use palimpsest_core::attention::Knockout;
-use palimpsest_core::evict::Evict;
+use palimpsest_core::evict::{Evict, Keep};
 use palimpsest_core::text::{CharsPerToken, SpecialTokens};
 use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::case::truncate::Truncation;
@@ -310,6 +310,12 @@ impl RunSpec {
     /// Answers to each question under a condition: as it is, and with each path blocked or keys evicted.
     pub fn hidings(&self) -> usize {
         1 + self.knockouts.len() + self.evictions.len()
+    }
+
+    /// Budgets of the evictions that `batch` answers may hold at once. Questions share what was kept without seeing them.
+    pub fn keeps(&self, batch: usize) -> Vec<Keep> {
+        let of = |evict: &Evict| std::iter::repeat_n(evict.keep, if evict.question { batch } else { 1 });
+        self.evictions.iter().flat_map(of).collect()
     }
 
     /// Keys of the model's server and of those of memory systems.
