@@ -17,6 +17,7 @@ mod causes_rows;
 mod conditions;
 mod contrasts;
 mod endpoints;
+mod evict;
 mod export;
 mod foreign;
 mod heads;

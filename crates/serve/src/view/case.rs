@@ -318,7 +318,7 @@ impl<'a> Case<'a> {
         }
         let sides = check_sides(self.folder.benchmark).is_ok();
         // Labels of withheld verdicts would be withheld with them.
-        let can_explain = sides && self.folder.no_result.is_none() && self.condition.knockout.is_none();
+        let can_explain = sides && self.folder.no_result.is_none() && self.condition.is_open();
         if can_explain && facts.why.is_none() {
             say("a label with its certificate", format!("palimpsest why {dir}"));
         }

@@ -122,12 +122,12 @@ fn layers_open(kinds: &[LayerKind], layers: Option<&Range<usize>>) -> Option<f64
     (open > 0).then(|| open as f64 / named.len() as f64)
 }
 
-/// Answers that can be scored again: they have an attention file and generated tokens (for contrasts, a contrast), under conditions without
-/// a knock-out.
+/// Answers that can be scored again: they have an attention file and generated tokens (for contrasts, a contrast), under conditions that
+/// neither block nor evict.
 pub fn asked(folder: &RunFolder, measure: Measure) -> Vec<&AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
     let can_be_read = |row: &&AnswerRow| {
-        let is_open = |name: &str| conditions.iter().any(|one| one.name == name && one.knockout.is_none());
+        let is_open = |name: &str| conditions.iter().any(|one| one.name == name && one.is_open());
         let has_metric = match measure {
             Measure::LogP => row.completion_tokens.is_none_or(|tokens| tokens > 0),
             Measure::Contrast => row.contrast.is_some(),
