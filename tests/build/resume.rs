@@ -175,6 +175,20 @@ fn rows_that_end_in_errors_at_the_end_of_a_stage_are_held_and_asked_again() {
 }
 
 #[test]
+fn a_misspelt_field_of_a_source_ends_the_build_and_rejects_no_row() {
+    let (root, server) = (tempfile::tempdir().unwrap(), Erring::start(Duration::ZERO));
+    std::fs::write(root.path().join("more.jsonl"), "{\"name\": \"r0\", \"does\": \"fine\"}\n").unwrap();
+    let text = spec(&named(&[("fine", "")]))
+        .replace("[[tables", "sources.more = { file = \"more.jsonl\", licence = \"CC0-1.0\" }\n[[tables")
+        .replace("rows = [\"things\"]", "rows = [\"more\"]")
+        .replace("\"distinct\", fields = [\"fact\", \"value\"]", "\"holds\", expression = \"nmae != fact\"");
+    let (path, out) = (write_spec(root.path(), &text), root.path().join("built"));
+    fails(&ended(build(&path, &out, &server, &[])), 1, "stage facts: check holds: row r0: ");
+    let (path, out) = (write_spec(root.path(), &text.replace("nmae", "name")), root.path().join("right"));
+    done(ended(build(&path, &out, &server, &[])));
+}
+
+#[test]
 fn a_build_without_an_accepted_row_says_so_and_a_check_that_cannot_be_evaluated_ends_it() {
     let root = tempfile::tempdir().unwrap();
     let start = |expression: &str, name: &str| {
@@ -186,6 +200,7 @@ fn a_build_without_an_accepted_row_says_so_and_a_check_that_cannot_be_evaluated_
         palimpsest(["build", "stale", shown(&path), "--out", shown(&out)])
     };
     fails(&start("name == 'milk'", "none"), 1, "no row was accepted");
-    fails(&start("nmae == 'tea'", "missing"), 1, "stage some: check holds: row tea: ");
+    fails(&start("nmae == 'tea'", "missing"), 1, "stage some: checks[0].expression: it reads `nmae`");
+    fails(&start("name.first.second == 'tea'", "missing"), 1, "stage some: check holds: row tea: ");
     fails(&start("name", "text"), 1, "true or false belongs there");
 }

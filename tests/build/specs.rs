@@ -56,9 +56,72 @@ most = 2
 until = "said | length > 1"
 [[stage.judge]]
 name = "fits"
-accept = "verdict == 'yes'"
+accept = "choice == 'yes'"
 ask = { of = "checker", template = "{{ old }}?", choices = ["yes", "no"] }
 "#;
+
+#[test]
+fn a_misspelt_variable_is_refused_by_stage_and_name_with_a_near_one() {
+    let check = |expression: &str| {
+        format!("tries = 2\nchecks = [{{ check = \"holds\", expression = \"{expression}\" }}]\n[stage.ask]")
+    };
+    let filter =
+        "[[stage]]\nname = \"rest\"\nrows = [\"old\"]\nchecks = [{ check = \"holds\", expression = \"";
+    let spec = |from: &str, to: &str| {
+        assert!(SPEC.contains(from), "{from}");
+        Spec::parse("mine.toml", &SPEC.replace(from, to))
+    };
+    for (from, to, said) in [
+        (
+            "choice == 'yes'",
+            "choise == 'yes'".to_owned(),
+            "stage old: judge fits: accept: it reads `choise`, which is no field; did you mean `choice`? there are choice, p",
+        ),
+        (
+            "choice == 'yes'",
+            "name == 'yes'".to_owned(),
+            "it reads `name`, which is no field; there are choice, p",
+        ),
+        (
+            "said | length",
+            "siad | length".to_owned(),
+            "stage old: steps.until: it reads `siad`, which is no field; did you mean `said`?",
+        ),
+        ("said | length", "old | length".to_owned(), "steps.until: it reads `old`"),
+        (
+            "[stage.ask]",
+            check("odl == name"),
+            "stage old: checks[0].expression: it reads `odl`, which is no field; did you mean `old`?",
+        ),
+        ("[stage.ask]", check("failures == []"), "it reads `failures`"),
+    ] {
+        let told = spec(from, &to).unwrap_err().to_string();
+        assert!(told.contains(said), "{to}: {told}");
+    }
+    for right in ["old == name and said == [] and step < 2", "[1, 2] | sum > range(2) | length and old"] {
+        spec("[stage.ask]", &check(right)).unwrap();
+    }
+    // What steps keep is their list; of a maker and of a source every field may come.
+    let next = |first: &str, expression: &str| {
+        Spec::parse("mine.toml", &format!("{first}{filter}{expression}\" }}]\n"))
+    };
+    next(SPEC, "said and name").unwrap();
+    assert!(
+        next(SPEC, "old")
+            .unwrap_err()
+            .to_string()
+            .contains("stage rest: checks[0].expression: it reads `old`")
+    );
+    let source = SPEC.replace(
+        "[[tables.things]]\nname = \"tea\"",
+        "sources.things = { file = \"a.jsonl\", licence = \"CC0-1.0\" }",
+    );
+    next(&source, "anything").unwrap();
+    let (before, _) = SPEC.split_once("[stage.ask]").unwrap();
+    next(&format!("{before}make = \"distinct\"\nwith = {{ fields = [\"name\"] }}\n"), "anything").unwrap();
+    let open = SPEC.replace("properties", "additionalProperties = true, properties");
+    Spec::parse("mine.toml", &open.replace("[stage.ask]", &check("anything"))).unwrap();
+}
 
 #[test]
 fn a_fault_is_told_with_its_field() {

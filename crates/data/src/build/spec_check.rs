@@ -1,5 +1,7 @@
 //! Reads specs and refuses what is wrong in them before anything is asked.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::checks::parameters;
@@ -8,6 +10,7 @@ use super::expression::{parse_expression, parse_template};
 use super::spec::{Ask, Spec, Stage};
 use super::table::{self, KINDS};
 use crate::ground::schema;
+use crate::ground::words::nearest;
 
 /// Most copies of a row.
 const MOST_COPIES: usize = 1_000_000;
@@ -61,13 +64,20 @@ impl Spec {
         }
         let mut known: Vec<&str> =
             self.tables.keys().chain(self.sources.keys()).map(String::as_str).collect();
+        let columns = |(name, rows): (_, &Vec<Map<String, Value>>)| {
+            let columns = rows.iter().flat_map(Map::keys).cloned().collect();
+            (String::as_str(name), Some(columns))
+        };
+        let mut fields: BTreeMap<&str, Fields> = self.tables.iter().map(columns).collect();
         self.stages.iter().find_map(|stage| {
+            let mut seen = formed(stage, &fields);
             let of_asks = || {
-                let (field, fault) = check_asks(stage).err()?;
+                let (field, fault) = check_asks(stage, &mut seen).err()?;
                 Some((format!("stage {}: {field}", stage.name), fault, "mend it in the spec".to_owned()))
             };
             let found = self.fault(stage, &known).or_else(of_asks);
             known.push(&stage.name);
+            fields.insert(&stage.name, seen);
             found
         })
     }
@@ -141,8 +151,38 @@ fn one_of(known: &[&str]) -> String {
     format!("write one of {}", known.join(", "))
 }
 
-/// Templates, expressions and schemas of a stage. Err with the field and the fault.
-fn check_asks(stage: &Stage) -> Result<(), (String, String)> {
+/// Fields that rows may have; `None` where the spec does not say, as of sources and makers.
+type Fields = Option<BTreeSet<String>>;
+
+/// Fields of the rows that a stage takes; `known`: those of tables and earlier stages.
+fn formed(stage: &Stage, known: &BTreeMap<&str, Fields>) -> Fields {
+    let mut fields = BTreeSet::new();
+    if stage.group.is_empty() {
+        for name in &stage.rows {
+            fields.extend(known.get(name.as_str()).cloned().flatten()?);
+        }
+    } else {
+        let last = |path: &String| path.rsplit('.').next().unwrap_or_default().to_owned();
+        fields.extend(stage.group.iter().map(last).chain(["rows".to_owned()]));
+    }
+    fields.extend((stage.times > 1).then(|| "copy".to_owned()));
+    fields.extend(stage.set.keys().cloned());
+    (stage.each.is_none() && stage.make.is_none()).then_some(fields)
+}
+
+/// Err if an expression does not parse, or reads what is no field.
+fn check_expression(expression: &str, fields: &Fields) -> Result<(), String> {
+    let (read, Some(fields)) = (parse_expression(expression)?, fields) else { return Ok(()) };
+    let Some(name) = read.iter().find(|name| !fields.contains(*name)) else { return Ok(()) };
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let near = nearest(name, fields.iter().copied());
+    let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    Err(format!("it reads `{name}`, which is no field; {near}there are {}", fields.join(", ")))
+}
+
+/// Templates, expressions and schemas of a stage. `fields`: of the rows that it takes, then of those that it makes. Err with the field and
+/// the fault.
+fn check_asks(stage: &Stage, fields: &mut Fields) -> Result<(), (String, String)> {
     let named = |field: &str| {
         let field = field.to_owned();
         move |fault: String| (field, fault)
@@ -165,21 +205,32 @@ fn check_asks(stage: &Stage) -> Result<(), (String, String)> {
             return Err((format!("checks[{nth}].{name}"), fault));
         }
     }
-    for (nth, call) in stage.checks.iter().enumerate().filter(|(_, call)| call.check == "holds") {
-        let expression = call.with.get("expression").and_then(|expression| expression.as_str());
-        parse_expression(expression.unwrap_or_default())
-            .map_err(named(&format!("checks[{nth}].expression")))?;
+    let mut seen = fields.clone();
+    if let (Some(seen), Some(steps)) = (&mut seen, &stage.steps) {
+        seen.extend([steps.into.clone(), "step".to_owned()]);
+        seen.extend(steps.over.iter().map(|_| "item".to_owned()));
     }
     if let Some(until) = stage.steps.as_ref().and_then(|steps| steps.until.as_deref()) {
-        parse_expression(until).map_err(named("steps.until"))?;
+        check_expression(until, &seen).map_err(named("steps.until"))?;
     }
+    let replied = stage.ask.as_ref().map_or_else(|| Some(BTreeSet::new()), Ask::fields);
+    let join = |fields: &mut Fields, more: Fields| *fields = fields.take().zip(more).map(|(a, b)| &a | &b);
+    join(&mut seen, replied.clone());
+    for (nth, call) in stage.checks.iter().enumerate().filter(|(_, call)| call.check == "holds") {
+        let expression = call.with.get("expression").and_then(|expression| expression.as_str());
+        check_expression(expression.unwrap_or_default(), &seen)
+            .map_err(named(&format!("checks[{nth}].expression")))?;
+    }
+    // What steps add besides their list is not kept.
+    let kept = stage.steps.as_ref().map(|steps| steps.failed.iter().chain([&steps.into]).cloned().collect());
+    join(fields, kept.map_or(replied, Some));
     for (nth, judge) in stage.judges.iter().enumerate() {
         if judge.name.is_empty() || stage.judges.iter().take(nth).any(|other| other.name == judge.name) {
             return Err((format!("judge[{nth}].name"), format!("{:?} is empty or taken", judge.name)));
         }
         let place = |field: &str| format!("judge {}: {field}", judge.name);
         check_ask(&judge.ask).map_err(|(field, fault)| (place(&format!("ask.{field}")), fault))?;
-        parse_expression(&judge.accept).map_err(named(&place("accept")))?;
+        check_expression(&judge.accept, &judge.ask.fields()).map_err(named(&place("accept")))?;
     }
     Ok(())
 }
