@@ -24,7 +24,7 @@ const SCRIPT: [(&str, &str); 18] = [
     ("busy", "accepted"),
     ("repeat repeat fine", "accepted"),
     ("repeat", "check distinct"),
-    ("empty", "error"),
+    ("empty", "empty"),
     ("cut", "cut"),
     ("contradict", "judge implicit"),
     ("undecided", "judge plausible"),
@@ -130,8 +130,7 @@ fn yields_equal_what_the_endpoints_script_says() {
     assert_eq!(rows[0], ["stage", "rows", "attempts", "asks", "accepted", "made", "rejected", "reasons"]);
     let survived = survive.to_string();
     assert_eq!((rows[1][1], rows[1][4], rows[1][5]), ("18", survived.as_str(), survived.as_str()));
-    let reasons =
-        "check distinct: 1; cut: 1; error: 3; judge implicit: 1; judge plausible: 1; refused: 1; schema: 2";
+    let reasons = "check distinct: 1; cut: 1; empty: 1; error: 2; judge implicit: 1; judge plausible: 1; refused: 1; schema: 2";
     assert_eq!((rows[1][6], rows[1][7]), ("10", reasons));
     // Copies 0 and 1 have one and two lines.
     let of_lines =

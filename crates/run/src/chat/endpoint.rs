@@ -300,7 +300,8 @@ impl Endpoint {
 
     fn failed(&self, failure: &Failure) -> ChatError {
         let message = self.explain(failure);
-        ChatError { too_long: says_too_long(&message), message }
+        let is_empty = matches!(failure, Failure::Empty { .. });
+        ChatError { too_long: says_too_long(&message), is_empty, message }
     }
 
     /// One line: address, problem, remedy.
