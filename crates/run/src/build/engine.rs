@@ -85,7 +85,7 @@ pub fn run(
     let roles = folder.roles_left(options.from, options.until)?;
     let identities = options.models.identities(&roles)?;
     folder.compare(&identities)?;
-    let mut workers = options.models.open(&roles)?;
+    let mut workers = options.models.open(&roles, &identities)?;
     if let Some(stage) = options.from {
         options.tokens.compare()?;
         folder.discard_from(position(&spec, stage)?)?;
