@@ -135,6 +135,42 @@ fn an_outcome_that_a_maker_of_all_rows_made_is_missed_too() {
 }
 
 #[test]
+fn rows_that_a_maker_of_all_rows_took_or_made_are_missed_if_they_change_or_are_swapped() {
+    let root = tempfile::tempdir().unwrap();
+    let text = "kind = \"stale\"\nlicence = \"CC0-1.0\"\n[[tables.things]]\nname = \"tea\"\nof = \"a leaf\"\n\
+                [[tables.things]]\nname = \"milk\"\nof = \"a cow\"\n[[stage]]\nname = \"first\"\nrows = [\"things\"]\n\
+                [[stage]]\nname = \"apart\"\nrows = [\"first\"]\nmake = \"distinct\"\nwith = { fields = [\"name\"] }\n\
+                [[stage]]\nname = \"rest\"\nrows = [\"apart\"]\n";
+    let (path, out) = (write_spec(root.path(), text), root.path().join("built"));
+    let start = |more: &[&str]| {
+        let build = ["build", "stale", shown(&path), "--out", shown(&out), "--until", "apart"];
+        palimpsest(build.iter().chain(more))
+    };
+    done(start(&[]));
+    let whole = files(&out);
+    let change = |file: &str, change: &dyn Fn(&str) -> String| {
+        let path = out.join("stages").join(file);
+        std::fs::write(&path, change(&std::fs::read_to_string(&path).unwrap())).unwrap();
+    };
+    let swap = |text: &str| {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.swap(0, 1);
+        lines.join("\n") + "\n"
+    };
+    let said = "stages/02-apart.jsonl: the rows that the maker took, or its outcomes, are other ones or stand in another order";
+    change("02-apart.jsonl", &swap);
+    fails(&start(&[]), 1, said);
+    change("02-apart.jsonl", &swap);
+    done(start(&[]));
+    assert!(files(&out) == whole);
+    change("01-first.jsonl", &|text| text.replace("a cow", "a goat"));
+    fails(&start(&[]), 1, said);
+    change("01-first.jsonl", &|text| text.replace("a goat", "a cow"));
+    done(start(&["--from", "apart"]));
+    assert!(files(&out) == whole);
+}
+
+#[test]
 fn stages_after_one_that_is_not_whole_are_built_again_and_unfinished_files_removed() {
     let (root, server) = (tempfile::tempdir().unwrap(), Erring::start(Duration::ZERO));
     let path = write_spec(root.path(), &spec(&named(&[("fine", ""), ("prose", "")])));
