@@ -135,6 +135,38 @@ fn an_outcome_that_a_maker_of_all_rows_made_is_missed_too() {
 }
 
 #[test]
+fn a_shard_is_refused_at_the_stage_whose_maker_needs_the_rows_of_all() {
+    let root = tempfile::tempdir().unwrap();
+    let text = r#"
+kind = "stale"
+licence = "CC0-1.0"
+tables.things = [{ name = "tea" }, { name = "milk" }]
+tables.others = [{ name = "salt" }]
+stage = [
+  { name = "first", rows = ["things"] },
+  { name = "salty", rows = ["others"], make = "distinct", with = { fields = ["name"] } },
+  { name = "read", rows = ["first"], make = "review", with = { edit = ["name"], keep = ["good"] } },
+  { name = "apart", rows = ["salty", "read"], make = "distinct", with = { fields = ["name"] } },
+  { name = "rest", rows = ["apart"] },
+]
+"#;
+    let (path, out) = (write_spec(root.path(), text), root.path().join("built"));
+    let start = |until: &str, shard: &str| {
+        palimpsest(["build", "stale", shown(&path), "--out", shown(&out), "--until", until, "--shard", shard])
+    };
+    let told = start("apart", "1/2");
+    fails(&told, 1, "stage apart: its maker distinct looks at all rows at once");
+    fails(&told, 1, "leave out --shard, or end before it by --until read");
+    assert!(!out.exists(), "a refused command changes nothing");
+    done(start("read", "1/2"));
+    assert_eq!(outcomes_of(&out, "03-read").keys().collect::<Vec<_>>(), ["milk"]);
+    assert_eq!(outcomes_of(&out, "02-salty").len(), 1);
+    std::fs::remove_dir_all(&out).unwrap();
+    done(start("apart", "0/1"));
+    assert_eq!(outcomes_of(&out, "04-apart").len(), 3);
+}
+
+#[test]
 fn rows_that_a_maker_of_all_rows_took_or_made_are_missed_if_they_change_or_are_swapped() {
     let root = tempfile::tempdir().unwrap();
     let text = "kind = \"stale\"\nlicence = \"CC0-1.0\"\n[[tables.things]]\nname = \"tea\"\nof = \"a leaf\"\n\

@@ -130,6 +130,9 @@ pub(super) fn run(kind: &str, args: &Pipeline) -> anyhow::Result<()> {
     let (spec, base) = args.spec(kind)?;
     args.models.check()?;
     let shard = args.shard.map(|shard| (shard.index, shard.count));
+    if shard.is_some_and(|(_, count)| count > 1) {
+        rows::check_shard(&spec, args.until.as_deref())?;
+    }
     let (known, sources) = rows::read(&spec, base)?;
     if args.estimate {
         return tell_estimate(&estimate(&spec, &known, Part { limit: args.limit, shard }, &seen(&args.out)?));
