@@ -162,11 +162,15 @@ fn seen(dir: &Path) -> anyhow::Result<Vec<Yield>> {
 
 fn tell_estimate(all: &[Estimate]) -> anyhow::Result<()> {
     let number = |number: f64| grouped(number.round() as u64);
-    for Estimate { stage, rows, is_counted, most_asks, most_tokens, asks } in all {
+    for Estimate { stage, rows, is_counted, unknown, most_asks, most_tokens, asks } in all {
         let about = if *is_counted { "" } else { "about " };
         let seen = asks.map(|asks| format!(", {} as in the folder", number(asks))).unwrap_or_default();
         let [rows, asks, tokens] = [rows, most_asks, most_tokens].map(|most| number(*most));
-        say(format_args!("{stage}: {about}{rows} rows, {asks} asks at most{seen}, {tokens} tokens at most"))?;
+        let least = |list| format!("; a lower bound: `{list}` has an unknown length and counts as one");
+        let least = unknown.as_ref().map(least).unwrap_or_default();
+        say(format_args!(
+            "{stage}: {about}{rows} rows, {asks} asks at most{seen}, {tokens} tokens at most{least}"
+        ))?;
     }
     let sum = |of: fn(&Estimate) -> f64| number(all.iter().map(of).sum());
     say(format_args!("in all: {} asks, {} tokens at most", sum(|of| of.most_asks), sum(|of| of.most_tokens)))
