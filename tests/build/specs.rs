@@ -1,7 +1,10 @@
 //! Specs, and the templates and expressions in them.
 
+use std::path::Path;
+
 use palimpsest::build::Spec;
 use palimpsest::build::expression::{holds, parse_expression, parse_template, render};
+use palimpsest::build::table::KINDS;
 use serde_json::{Value, json};
 
 #[test]
@@ -121,6 +124,74 @@ fn a_misspelt_variable_is_refused_by_stage_and_name_with_a_near_one() {
     next(&format!("{before}make = \"distinct\"\nwith = {{ fields = [\"name\"] }}\n"), "anything").unwrap();
     let open = SPEC.replace("properties", "additionalProperties = true, properties");
     Spec::parse("mine.toml", &open.replace("[stage.ask]", &check("anything"))).unwrap();
+}
+
+#[test]
+fn a_setting_that_nothing_reads_is_refused_by_name_with_what_there_is() {
+    let spec = |settings: &str, with: &str, template: &str| {
+        let text = SPEC
+            .replace("licence = \"CC0-1.0\"", &format!("licence = \"CC0-1.0\"\nsettings = {{ {settings} }}"));
+        let text = text.replace("[stage.ask]", &format!("with = {{ {with} }}\n[stage.ask]"));
+        Spec::parse("mine.toml", &text.replace("Say {{ name }}.", template))
+    };
+    for (settings, with, template, said) in [
+        (
+            "ofer = 2.0",
+            "",
+            "Hi.",
+            "mine.toml: settings.ofer: no maker of stale and no template reads it; did you mean `offer`? write one of ",
+        ),
+        (
+            "",
+            "value = []",
+            "Hi.",
+            "stage old: with.value: no maker of stale and no template reads it; did you mean `values`?",
+        ),
+        ("most_facts = 3", "", "Hi.", "settings.most_facts: "),
+        ("begins = 1", "", "{{ settings.begin }}", "did you mean `begin`?"),
+        ("of = 1", "", "{% set settings = {'of': 1} %}{{ settings.of }}", "settings.of: "),
+    ] {
+        let told = spec(settings, with, template).unwrap_err().to_string();
+        assert!(told.contains(said), "{told}");
+    }
+    for (settings, with, template) in [
+        ("offer = 2.0, tone = 1", "share = 0.5, tone = 2", "{{ settings.tone }}"),
+        ("tone = { old = 1 }", "", "{% if settings.tone[name] %}{{ settings.tone.old }}{% endif %}"),
+        ("tone = 1", "", "{{ settings['tone'] }}"),
+    ] {
+        spec(settings, with, template).unwrap();
+    }
+    // What a template of another stage reads is a setting, and no parameter of this one.
+    let next = "[[stage]]\nname = \"rest\"\nrows = [\"old\"]\nwith = { tone = 1 }\n";
+    let text = SPEC.replace("Say {{ name }}.", "{{ settings.tone }}");
+    let told = Spec::parse("mine.toml", &(text + next)).unwrap_err().to_string();
+    assert!(told.contains("stage rest: with.tone: "), "{told}");
+}
+
+#[test]
+fn each_kind_lists_the_settings_that_its_sources_read_and_no_other() {
+    for kind in KINDS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/data/src/build").join(kind.name);
+        let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let sources = files.filter(|path| path.extension().is_some_and(|ending| ending == "rs"));
+        let texts: Vec<String> = sources.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        let text = texts.concat();
+        let calls =
+            text.split("setting.").filter(|rest| rest.starts_with("given") || rest.starts_with("needed"));
+        let named = calls.filter_map(|rest| rest.split_once('(')?.1.strip_prefix('"')?.split('"').next());
+        let named: Vec<&str> = named.collect();
+        assert!(named.len() > 5, "{}: {named:?}", kind.name);
+        for name in named {
+            assert!(
+                kind.settings.split(' ').any(|known| known == name),
+                "{} does not list {name}",
+                kind.name
+            );
+        }
+        for name in kind.settings.split(' ') {
+            assert!(text.contains(&format!("\"{name}\"")), "nothing of {} reads {name}", kind.name);
+        }
+    }
 }
 
 #[test]

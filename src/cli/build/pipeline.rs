@@ -119,6 +119,7 @@ impl Pipeline {
         for (name, value) in set {
             spec.settings.extend(value.map(|value| (name.to_owned(), value)));
         }
+        spec.check(&self.spec)?;
         for stage in self.from.iter().chain(&self.until) {
             position(&spec, stage).map_err(|error| WrongUsage(error.to_string()))?;
         }

@@ -12,9 +12,9 @@ const NAME: &str = "of the spec";
 /// In the errors of templates and expressions that read what is not there.
 pub const UNDEFINED: &str = "undefined value";
 
-/// Err with the reason if a template does not parse.
-pub fn parse_template(source: &str) -> Result<(), String> {
-    sandbox(source).map(drop)
+/// The variables that a template reads, with their attributes. Err with the reason if it does not parse.
+pub fn parse_template(source: &str) -> Result<BTreeSet<String>, String> {
+    Ok(sandbox(source)?.variables(NAME, true))
 }
 
 /// The variables that an expression reads. Err with the reason if it does not parse.

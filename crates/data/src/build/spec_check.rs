@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::checks::parameters;
 use super::error::BuildError;
 use super::expression::{parse_expression, parse_template};
+use super::makers;
 use super::spec::{Ask, Spec, Stage};
 use super::table::{self, KINDS};
 use crate::ground::schema;
@@ -30,7 +31,8 @@ impl Spec {
         Ok(spec)
     }
 
-    fn check(&self, name: &str) -> Result<(), BuildError> {
+    /// See [`Self::parse`].
+    pub fn check(&self, name: &str) -> Result<(), BuildError> {
         self.faults().map_or(Ok(()), |(field, found, remedy)| {
             Err(BuildError::Field { name: name.to_owned(), field, found, remedy })
         })
@@ -69,7 +71,7 @@ impl Spec {
             (String::as_str(name), Some(columns))
         };
         let mut fields: BTreeMap<&str, Fields> = self.tables.iter().map(columns).collect();
-        self.stages.iter().find_map(|stage| {
+        let found = self.stages.iter().find_map(|stage| {
             let mut seen = formed(stage, &fields);
             let of_asks = || {
                 let (field, fault) = check_asks(stage, &mut seen).err()?;
@@ -79,7 +81,27 @@ impl Spec {
             known.push(&stage.name);
             fields.insert(&stage.name, seen);
             found
-        })
+        });
+        found.or_else(|| self.unread())
+    }
+
+    /// The first setting that neither the kind nor a template reads.
+    fn unread(&self) -> Option<Wrong> {
+        let of_kind = table::kind(&self.kind)?.settings.split(' ').chain(makers::SETTINGS.split(' '));
+        let read: Vec<_> = self.stages.iter().map(settings_of).collect();
+        let all = read.iter().cloned().try_fold(BTreeSet::new(), |all, read| Some(&all | &read?));
+        let named = |stage: &Stage| format!("stage {}: with", stage.name);
+        let stages = self.stages.iter().zip(read).map(|(stage, read)| (named(stage), &stage.with, read));
+        [("settings".to_owned(), &self.settings, all)].into_iter().chain(stages).find_map(
+            |(field, given, read)| {
+                let read = read?;
+                let known: BTreeSet<&str> = of_kind.clone().chain(read.iter().map(String::as_str)).collect();
+                let name = given.keys().find(|name| !known.contains(name.as_str()))?;
+                let known: Vec<&str> = known.into_iter().collect();
+                let found = format!("no maker of {} and no template reads it", self.kind);
+                Some((format!("{field}.{name}"), found, format!("{}{}", meant(name, &known), one_of(&known))))
+            },
+        )
     }
 
     /// The first rule that a stage breaks; `known`: what it may take rows of.
@@ -175,9 +197,25 @@ fn check_expression(expression: &str, fields: &Fields) -> Result<(), String> {
     let (read, Some(fields)) = (parse_expression(expression)?, fields) else { return Ok(()) };
     let Some(name) = read.iter().find(|name| !fields.contains(*name)) else { return Ok(()) };
     let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-    let near = nearest(name, fields.iter().copied());
-    let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-    Err(format!("it reads `{name}`, which is no field; {near}there are {}", fields.join(", ")))
+    let meant = meant(name, &fields);
+    Err(format!("it reads `{name}`, which is no field; {meant}there are {}", fields.join(", ")))
+}
+
+fn meant(name: &str, known: &[&str]) -> String {
+    let near = nearest(name, known.iter().copied());
+    near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default()
+}
+
+/// The settings that the templates of a stage read; `None` if they may read any.
+fn settings_of(stage: &Stage) -> Option<BTreeSet<String>> {
+    let asks = stage.ask.iter().chain(stage.judges.iter().map(|judge| &judge.ask));
+    let texts = asks.flat_map(|ask| [&ask.system, &ask.template]);
+    let read = texts.flat_map(|text| parse_template(text).unwrap_or_default());
+    let name = |path: String| {
+        let mut names = path.split('.');
+        (names.next() == Some("settings")).then(|| names.next().map(str::to_owned))
+    };
+    read.filter_map(name).collect()
 }
 
 /// Templates, expressions and schemas of a stage. `fields`: of the rows that it takes, then of those that it makes. Err with the field and
