@@ -215,12 +215,8 @@ fn turns(_: &Setting<'_>, with: &With, row: &Row) -> Found {
 /// reply of the stage may lack.
 fn holds(setting: &Setting<'_>, with: &With, row: &Row) -> Found {
     let expression: String = needed(with, "expression")?;
-    let ask = setting
-        .spec
-        .stages
-        .iter()
-        .find(|stage| stage.name == setting.stage)
-        .and_then(|stage| stage.ask.as_ref());
+    let stage = setting.spec.stages.iter().find(|stage| stage.name == setting.stage);
+    let ask = stage.and_then(|stage| stage.ask.as_ref());
     let may_lack = |ask: &Ask| {
         let replied = ask.fields();
         let mut read = parse_expression(&expression).unwrap_or_default().into_iter();

@@ -98,8 +98,8 @@ fn middle_of(spec: &Spec, known: &Known, nth: usize, path: &str) -> Option<f64> 
         }
         names.extend(&stage.rows);
         let is_of = |with: &Map<String, Value>| with.get("field").is_some_and(|field| field == path);
-        let sized = stage.checks.iter().filter(|call| call.check == "size" && is_of(&call.with));
-        let checked = sized.filter_map(|call| middle(&call.with, "least", "most")).next();
+        let mut sized = stage.checks.iter().filter(|call| call.check == "size" && is_of(&call.with));
+        let checked = sized.find_map(|call| middle(&call.with, "least", "most"));
         let made = || match (&stage.steps, &stage.ask) {
             (Some(steps), _) if steps.into != path => None,
             (Some(steps), _) => match (steps.most, &steps.over) {
