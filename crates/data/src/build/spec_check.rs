@@ -87,7 +87,7 @@ impl Spec {
 
     /// The first setting that neither the kind nor a template reads.
     fn unread(&self) -> Option<Wrong> {
-        let of_kind = table::kind(&self.kind)?.settings.split(' ').chain(makers::SETTINGS.split(' '));
+        let of_kind = table::kind(&self.kind)?.settings;
         let read: Vec<_> = self.stages.iter().map(settings_of).collect();
         let all = read.iter().cloned().try_fold(BTreeSet::new(), |all, read| Some(&all | &read?));
         let named = |stage: &Stage| format!("stage {}: with", stage.name);
@@ -95,7 +95,8 @@ impl Spec {
         [("settings".to_owned(), &self.settings, all)].into_iter().chain(stages).find_map(
             |(field, given, read)| {
                 let read = read?;
-                let known: BTreeSet<&str> = of_kind.clone().chain(read.iter().map(String::as_str)).collect();
+                let listed = of_kind.split(' ').chain(makers::SETTINGS.split(' '));
+                let known: BTreeSet<&str> = listed.chain(read.iter().map(String::as_str)).collect();
                 let name = given.keys().find(|name| !known.contains(name.as_str()))?;
                 let known: Vec<&str> = known.into_iter().collect();
                 let found = format!("no maker of {} and no template reads it", self.kind);
