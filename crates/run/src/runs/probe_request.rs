@@ -58,7 +58,7 @@ pub(super) type Scores = (BTreeMap<String, f64>, Option<Contrast>);
 /// The error row of a probe.
 pub(super) fn no_answer(error: &anyhow::Error) -> NoAnswer {
     let too_long = matches!(error.downcast_ref(), Some(RequestError::RefusedTooLong(_)));
-    NoAnswer { message: format!("{error:#}"), too_long }
+    NoAnswer { too_long, ..NoAnswer::from(format!("{error:#}")) }
 }
 
 impl PendingProbe<'_> {

@@ -219,7 +219,7 @@ impl From<PromptError> for NoAnswer {
 impl From<BudgetError> for NoAnswer {
     fn from(error: BudgetError) -> Self {
         let too_long = error.is_too_long();
-        NoAnswer { message: format!("{:#}", anyhow::Error::from(error)), too_long }
+        NoAnswer { too_long, ..NoAnswer::from(format!("{:#}", anyhow::Error::from(error))) }
     }
 }
 
