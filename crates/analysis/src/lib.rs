@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod dose;
 pub mod export;
 pub mod finding;
+pub mod ground_truth;
 pub mod heads;
 pub mod lens;
 pub mod losses;
