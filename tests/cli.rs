@@ -19,6 +19,7 @@ mod contrasts;
 mod endpoints;
 mod export;
 mod foreign;
+mod ground_truth;
 mod heads;
 mod hostile;
 mod knockouts;

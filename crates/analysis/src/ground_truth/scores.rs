@@ -29,9 +29,10 @@ pub struct Scored {
 }
 
 impl Scored {
-    /// Scores in the order of the answer's sessions; `None` if one has no finite score.
+    /// Scores in the order of the answer's sessions, without -0; `None` if one has no finite score.
     pub fn of(&self, answer: &ExactAnswer) -> Option<Vec<f64>> {
-        let score = |span: &String| self.scores.get(span).copied().filter(|score| score.is_finite());
+        let score =
+            |span: &String| self.scores.get(span).map(|score| score + 0.0).filter(|score| score.is_finite());
         answer.sessions.iter().map(|session| score(&session.span)).collect()
     }
 }
@@ -106,8 +107,8 @@ pub(super) fn read(path: &Path, runs: &mut [Run]) -> anyhow::Result<()> {
     }
     let more = faults.len().saturating_sub(NAMED);
     faults.truncate(NAMED);
-    let more = if more > 0 { format!("\nand {more} faults more") } else { String::new() };
-    bail!("{}{more}", faults.join("\n"))
+    let more = if more > 0 { format!("; and {more} faults more") } else { String::new() };
+    bail!("{}{more}", faults.join("; "))
 }
 
 fn scored(line: &str, runs: &[Run]) -> Result<(usize, Scored), String> {
