@@ -8,8 +8,7 @@
 
 `make` draws effects and scores, with ties, equal scores and missing sessions, and writes them with what follows from them. `check` reads
 effects.jsonl and scores.jsonl of OUT, computes every measure anew, and compares it with OUT/ground-truth.csv (of a table without --by)
-within 1e-9. Intervals are those of statistics_reference.py and not computed here. The LDS of ContextCite's weights is not either: it
-leaves out the subsets of the fit, which scores.jsonl does not tell. For developers; never needed to use the tool.
+within 1e-9. Intervals are those of statistics_reference.py and not computed here. For developers; never needed to use the tool.
 """
 
 import argparse
@@ -58,14 +57,16 @@ def top_drop(scores, effects):
     return float(total)
 
 
-def measures(answer, scores):
+def measures(answer, scores, fitted=None):
     effects = np.array([s["effect"] for s in answer["sessions"]])
     low, high = np.quantile(effects, [0.25, 0.75])
     outliers = effects > high + 1.5 * (high - low)
     first = decisive(answer)
     spans = [s["span"] for s in answer["sessions"]]
-    held = np.array([[span in subset["sessions"] for span in spans] for subset in answer.get("subsets", [])])
-    logits = [subset["logit"] for subset in answer.get("subsets", [])]
+    ablation, seed, number = fitted or (None, None, 0)
+    unseen = [s for s in answer.get("subsets", []) if (s["ablation"], s["seed"]) != (ablation, seed) or s["subset"] >= number]
+    held = np.array([[span in subset["sessions"] for span in spans] for subset in unseen])
+    logits = [subset["logit"] for subset in unseen]
     return [
         spearman(scores, effects),
         spearman(held @ scores, logits) if len(logits) else None,
@@ -95,20 +96,21 @@ def group(answer, by):
 def agreement(effects, scored, by=None):
     """Rows by run, group and method: counts, and each measure's mean over units."""
     rows = defaultdict(lambda: [0, 0, [0] * len(MEASURES), [defaultdict(list) for _ in MEASURES]])
-    index = {(row.get("run"), *key(row), row["method"]): row["scores"] for row in scored}
+    index = {(row.get("run"), *key(row), row["method"]): (row["scores"], row.get("fitted")) for row in scored}
     methods = ["exact", *dict.fromkeys(row["method"] for row in scored), "chance"]
     for answer in effects:
         own = {s["span"]: s["effect"] for s in answer["sessions"]}
         for method in methods:
             row = rows[answer["run"], group(answer, by), method]
-            given = {"exact": own, "chance": dict.fromkeys(own, 0.0)}.get(method)
+            given, fitted = {"exact": own, "chance": dict.fromkeys(own, 0.0)}.get(method), None
             if given is None:
-                given = index.get((answer["run"], *key(answer), method), index.get((None, *key(answer), method), {}))
+                named, any_run = (answer["run"], *key(answer), method), (None, *key(answer), method)
+                given, fitted = index.get(named, index.get(any_run, ({}, None)))
             if any(span not in given for span in own):
                 row[1] += 1
                 continue
             row[0] += 1
-            for at, value in enumerate(measures(answer, np.array([given[span] for span in own]))):
+            for at, value in enumerate(measures(answer, np.array([given[span] for span in own]), fitted)):
                 if value is None:
                     row[2][at] += 1
                 else:
@@ -156,8 +158,6 @@ def check(out, run):
     expected = {(r["run"], r["group"], r["method"], r["measure"]): r for r in agreement(effects, scored)}
     wrong, compared = 0, 0
     for row in csv.DictReader((out / "ground-truth.csv").open()):
-        if row["method"].startswith("contextcite") and row["measure"] == "lds":
-            continue
         other = expected[row["run"], row["group"], row["method"], row["measure"]]
         value = float(row["value"]) if row["value"] else None
         counts = all(int(row[name]) == other[name] for name in ("answers", "left_out", "undefined", "n"))
@@ -215,7 +215,8 @@ def make(folder):
                 if (method, at) == ("near", 3):
                     continue
                 line = {"case": answer["case"], "probe": probe, "method": method, "scores": scores}
-                scored.append({**line, "readings": 2} if method == "near" else line)
+                more = {"near": {"readings": 2}, "coarse": {"fitted": ["blocked", 0, 5]}}
+                scored.append({**line, **more.get(method, {})})
     folder.mkdir(parents=True, exist_ok=True)
     write = lambda name, rows: (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     write("effects.jsonl", effects)

@@ -3,12 +3,15 @@
 //! [`exact`] reads effects, [`scores`] and `builtin` scores, [`metrics`] compares them for one answer, [`table`] averages over answers and
 //! units. Definitions are in docs/ground-truth.md.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::ensure;
 
 use builtin::OfRun;
 use exact::Source;
+use palimpsest_data::ground::words::counted;
+use palimpsest_run::runs::rows::AnswerKey;
 
 mod builtin;
 pub mod exact;
@@ -110,9 +113,11 @@ impl GroundTruth {
                     remarks.push(format!(
                         "{}: {} left out whose sessions are not all measured; go on with palimpsest causes",
                         source.run,
-                        palimpsest_data::ground::words::counted(source.partial, "answer")
+                        counted(source.partial, "answer")
                     ));
                 }
+                let keys: BTreeSet<&AnswerKey> = source.answers.iter().map(|answer| &answer.key).collect();
+                scored.retain(|one| keys.contains(&one.key));
                 let Source { run: name, model, data, answers, .. } = source;
                 runs.push(Run { name, model, data, answers, scored });
             }

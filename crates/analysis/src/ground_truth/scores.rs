@@ -17,6 +17,9 @@ use palimpsest_run::runs::rows::AnswerKey;
 /// Faults of a file that are named at once.
 const NAMED: usize = 8;
 
+/// Random subsets that scores were fitted to: ablation, seed and number.
+pub type Fitted = Option<(Ablation, u64, usize)>;
+
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scored {
     pub method: String,
@@ -24,8 +27,7 @@ pub struct Scored {
     /// Forward passes over question and answer that the scores took; `None` if not told.
     pub readings: Option<f64>,
     pub scores: BTreeMap<String, f64>,
-    /// Subsets that the scores were fitted to, by ablation, seed and number.
-    pub fitted: Option<(Ablation, u64, usize)>,
+    pub fitted: Fitted,
 }
 
 impl Scored {
@@ -49,6 +51,8 @@ struct Line {
     method: String,
     #[serde(default)]
     readings: Option<f64>,
+    #[serde(default)]
+    fitted: Fitted,
     scores: Pairs,
 }
 
@@ -112,7 +116,7 @@ pub(super) fn read(path: &Path, runs: &mut [Run]) -> anyhow::Result<()> {
 }
 
 fn scored(line: &str, runs: &[Run]) -> Result<(usize, Scored), String> {
-    let Line { run, case, probe, condition, method, readings, scores: Pairs(pairs) } =
+    let Line { run, case, probe, condition, method, readings, fitted, scores: Pairs(pairs) } =
         serde_json::from_str(line).map_err(|error| {
             let no_number = line.contains("NaN") || line.contains("Infinity");
             let why =
@@ -152,7 +156,7 @@ fn scored(line: &str, runs: &[Run]) -> Result<(usize, Scored), String> {
     if readings.is_some_and(|readings| readings < 0.0) {
         return Err("readings are below 0".to_owned());
     }
-    Ok((at, Scored { method, key, readings, scores, fitted: None }))
+    Ok((at, Scored { method, key, readings, scores, fitted }))
 }
 
 /// Names the first of case, probe and condition that no answer has.

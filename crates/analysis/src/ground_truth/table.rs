@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use super::metrics::{average_precision, is_first, outliers, predictions, top_drop};
+use super::scores::Fitted;
 use super::{By, CHANCE, EXACT, EffectsLine, ExactAnswer, GroundTruth, Run, Scored};
 use crate::lens::band::{Estimate, Numbers};
 use palimpsest_data::benchmarks::Table;
@@ -12,7 +13,6 @@ use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
 use palimpsest_data::ground::sheet::{Columns, Format};
 use palimpsest_data::statistics::rank::spearman;
-use palimpsest_run::runs::causes::rows::Ablation;
 use palimpsest_run::runs::rows::AnswerKey;
 
 /// Name, heading and kind of number of each measure of agreement.
@@ -96,8 +96,6 @@ fn agreement(answer: &ExactAnswer, scores: &[f64], fitted: Fitted, top: usize) -
     ];
     (measures, held.len())
 }
-
-type Fitted = Option<(Ablation, u64, usize)>;
 
 type Index<'a> = BTreeMap<(&'a str, &'a AnswerKey), &'a Scored>;
 
@@ -284,7 +282,7 @@ impl GroundTruth {
             let scores: BTreeMap<_, _> = one.scores.iter().filter(|(_, score)| score.is_finite()).collect();
             let line = json!({
                 "run": run.name, "case": case, "probe": probe, "condition": condition, "method": one.method,
-                "readings": one.readings, "scores": scores,
+                "readings": one.readings, "fitted": one.fitted, "scores": scores,
             });
             format!("{line}\n")
         };
