@@ -16,7 +16,7 @@ pub fn draw_ground_truth(truth: &GroundTruth, rows: &[Row]) -> Option<Figure> {
             if estimate.value.is_none() {
                 continue;
             }
-            let names = [head, &*row.run, &*row.group];
+            let names = [*head, &*row.run, &*row.group];
             let shown = [true, truth.runs.len() > 1, truth.options.by.is_some()];
             let group = names.into_iter().zip(shown).filter_map(|(name, shown)| shown.then_some(name));
             let chance = rows

@@ -18,8 +18,6 @@ use palimpsest_run::runs::rows::AnswerKey;
 /// One forward pass over question and answer gives every measure of attention.
 const MEASURED: Option<f64> = Some(1.0);
 
-type Weighted = Vec<(Predictor, HeadWeights)>;
-
 /// Measures of a run's answers, with predictions of the ridge regression fitted on the other half. Remarks say what was fitted.
 pub(super) struct OfRun {
     causes: Causes,
@@ -101,7 +99,7 @@ fn caused(
     folder: &Folder,
     key: &AnswerKey,
     effects: Effects,
-    weighted: &Weighted,
+    weighted: &[(Predictor, HeadWeights)],
 ) -> anyhow::Result<Option<CausedAnswer>> {
     let name = measures_file(effects.measure(), key.by_ref());
     let Some(rows) = folder.rows.get(key).filter(|_| is_file(&folder.dir, &name)) else { return Ok(None) };
@@ -122,7 +120,7 @@ fn caused(
 }
 
 /// Scores of the one file that is of the run's model, if any.
-fn weighted(folder: &Folder, files: &[PathBuf]) -> anyhow::Result<Weighted> {
+fn weighted(folder: &Folder, files: &[PathBuf]) -> anyhow::Result<Vec<(Predictor, HeadWeights)>> {
     let mut found = Vec::new();
     for path in files {
         let scores = HeadScores::load(path)?;

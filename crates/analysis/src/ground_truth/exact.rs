@@ -179,7 +179,9 @@ fn rows(dir: &Path, effects: Effects) -> anyhow::Result<(Vec<CauseRow>, Vec<Caus
     let (mut own, controls, others) = match effects {
         Effects::Contrast => {
             let all = read_contrast_causes(dir)?;
-            let of = |kind| all.iter().filter(move |row| row.ablation == kind).map(caused).collect();
+            let of = |kind: AblationKind| -> Vec<CauseRow> {
+                all.iter().filter(|row| row.ablation == kind).map(caused).collect()
+            };
             (of(AblationKind::Blocked), of(AblationKind::Control), CauseRows::default())
         }
         _ => {

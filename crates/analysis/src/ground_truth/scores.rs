@@ -130,7 +130,7 @@ fn scored(line: &str, runs: &[Run]) -> Result<(usize, Scored), String> {
         None => has(&runs[at]),
     });
     let Some(at) = places.next() else {
-        return Err(match run {
+        return Err(match &run {
             Some(name) => {
                 let names: Vec<&str> = runs.iter().map(|run| &*run.name).collect();
                 format!("no run is called `{name}`; there are {}", names.join(", "))

@@ -162,7 +162,10 @@ impl GroundTruth {
                 }
             }
         }
-        let measure = |((units, (.., numbers)), undefined): ((BTreeMap<_, Vec<f64>>, _), usize)| Agreement {
+        let measure = |((units, (.., numbers)), undefined): (
+            (BTreeMap<&str, Vec<f64>>, (&str, &str, Numbers)),
+            usize,
+        )| Agreement {
             estimate: Estimate::mean(units.values().filter_map(|all| mean(all)), numbers),
             undefined,
         };
@@ -272,7 +275,7 @@ impl GroundTruth {
             serde_json::to_string(&EffectsLine { run: name, model, data, effects, answer: answer.clone() })
         };
         let all = self.runs.iter().flat_map(|run| run.answers.iter().map(move |answer| (run, answer)));
-        Ok(all.map(line).map(|line| Ok(line? + "\n")).collect::<Result<String, serde_json::Error>>()?)
+        Ok(all.map(line).map(|line| line.map(|line| line + "\n")).collect::<Result<String, _>>()?)
     }
 
     /// `scores.jsonl`: all scores, in the format of --scores.

@@ -31,7 +31,9 @@ impl Causes {
         if units.len() < FOLDS {
             return None;
         }
-        let fold = |answer| units.iter().position(|unit| *unit == self.unit_of(answer)).unwrap_or(0) % FOLDS;
+        let fold = |answer: &CausedAnswer| {
+            units.iter().position(|unit| *unit == self.unit_of(answer)).unwrap_or(0) % FOLDS
+        };
         let all: Vec<usize> = (0..self.answers.len()).collect();
         let folds: Vec<(usize, usize)> = all.iter().map(|&at| (fold(&self.answers[at]), at)).collect();
         let (penalty, _) = best_penalty(&self.answers, &folds)?;
