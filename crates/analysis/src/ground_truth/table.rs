@@ -162,19 +162,16 @@ impl GroundTruth {
                 }
             }
         }
-        let measure = |((units, (.., numbers)), undefined): (
-            (BTreeMap<&str, Vec<f64>>, (&str, &str, Numbers)),
-            usize,
-        )| Agreement {
-            estimate: Estimate::mean(units.values().filter_map(|all| mean(all)), numbers),
-            undefined,
+        let measure = |at: usize| Agreement {
+            estimate: Estimate::mean(by_unit[at].values().filter_map(|all| mean(all)), MEASURES[at].2),
+            undefined: undefined[at],
         };
         let readings: Option<Vec<f64>> = readings.into_iter().collect();
         Row {
             method: method.to_owned(),
             answers: scored,
             left_out: answers.len() - scored,
-            measures: by_unit.into_iter().zip(MEASURES).zip(undefined).map(measure).collect(),
+            measures: (0..MEASURES.len()).map(measure).collect(),
             subsets: mean(&subsets),
             readings: readings.and_then(|all| mean(&all)),
             ..Row::default()
