@@ -27,7 +27,7 @@
 pub mod cli;
 
 pub use palimpsest_analysis::{
-    agreement, dose, evict, export, finding, heads, lens, losses, records, results, why,
+    agreement, dose, evict, export, finding, ground_truth, heads, lens, losses, records, results, why,
 };
 pub use palimpsest_data::{benchmarks, build, case, construct, ground, prompt, statistics};
 #[cfg(feature = "figures")]

@@ -20,6 +20,7 @@ mod endpoints;
 mod evict;
 mod export;
 mod foreign;
+mod ground_truth;
 mod heads;
 mod hostile;
 mod knockouts;

@@ -23,6 +23,7 @@ mod export;
 #[cfg(feature = "figures")]
 mod figures;
 mod finding;
+mod ground_truth;
 mod heads;
 mod import;
 mod interrupt;
@@ -112,6 +113,7 @@ enum Command {
     Agree(agree::Args),
     Causes(causes::Args),
     Why(why::Args),
+    GroundTruth(ground_truth::Args),
     Heads(heads::Args),
     Trace(trace::Args),
     Serve(serve::Args),
@@ -154,6 +156,7 @@ fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Command::Agree(args) => agree::run(args),
         Command::Causes(args) => causes::run(args),
         Command::Why(args) => why::run(args),
+        Command::GroundTruth(args) => ground_truth::run(args),
         Command::Heads(args) => heads::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Serve(args) => serve::run(args),

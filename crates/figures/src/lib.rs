@@ -33,6 +33,7 @@ mod dose_maps;
 mod drawing;
 mod evict;
 mod figure;
+mod ground_truth;
 mod legend;
 pub mod look;
 mod map;
@@ -58,6 +59,7 @@ use cause_effects::Told;
 
 pub use charts::{distribution, placement};
 pub use figure::{Figure, FigureError, write};
+pub use ground_truth::draw_ground_truth;
 pub use look::Look;
 pub use runs::{RunFigures, charts, draw_runs};
 pub use source::{Origin, Source};

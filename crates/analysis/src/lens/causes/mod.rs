@@ -13,7 +13,7 @@ use super::{Correctness, Group, Layer, Series, Statistic};
 use palimpsest_data::benchmarks::{Scale, Unit};
 use palimpsest_run::runs::causes::rows::Effect;
 
-mod answer;
+pub(crate) mod answer;
 pub mod halves;
 pub mod predictor;
 pub mod ranking;
