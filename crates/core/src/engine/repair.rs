@@ -93,20 +93,27 @@ impl Repairing {
         (rows, tokens): (&[usize], &[u32]),
         readings: &[(&[u32], &[u32])],
         go_on: &mut dyn FnMut(usize) -> bool,
-        take: &mut dyn FnMut(usize, usize, Tensor),
+        take: &mut dyn FnMut(usize, usize, &Tensor) -> candle_core::Result<()>,
     ) -> Result<(), RequestError> {
         let saved = self.cache.save_rows(rows)?;
+        let mut taken = Ok(());
         let read = self.read_over(rows, tokens, go_on).and_then(|()| {
             let plain = [LayerHoles::default()];
-            readings.iter().enumerate().try_for_each(|(nth, (rest, forced))| {
+            readings.iter().enumerate().try_for_each(|(nth, &(rest, forced))| {
                 let before = &forced[..forced.len().saturating_sub(1)];
-                let mut of_reading = |_: usize, first, logits| take(nth, first, logits);
-                let wanted = (&*[rest, before].concat(), forced.len());
+                let tokens = [rest, before].concat();
+                let mut of_reading = |_: usize, first, logits: Tensor| {
+                    if taken.is_ok() {
+                        taken = take(nth, first, &logits);
+                    }
+                };
+                let wanted = (&*tokens, forced.len());
                 self.engine.read_variants(&mut self.cache, wanted, &plain, &mut of_reading)
             })
         });
         self.cache.put_back(&saved)?;
-        Ok(read?)
+        read?;
+        Ok(taken?)
     }
 
     fn read_over(
@@ -170,9 +177,10 @@ mod tests {
 
     fn logits(repairing: &mut Repairing, rows: &[usize], tokens: &[u32]) -> Vec<Vec<f32>> {
         let mut read = Vec::new();
-        let mut take = |_: usize, first: usize, logits: Tensor| {
+        let mut take = |_: usize, first: usize, logits: &Tensor| {
             assert_eq!(first, read.len());
-            read.extend(logits.to_vec2::<f32>().unwrap());
+            read.extend(logits.to_vec2::<f32>()?);
+            Ok(())
         };
         repairing.read((rows, tokens), &[(&REST, &FORCED)], &mut |_| true, &mut take).unwrap();
         read
@@ -207,7 +215,10 @@ mod tests {
                 let found = logits(&mut repairing, &rows, &edited());
                 let off = |(a, b): (&f32, &f32)| (a - b).abs();
                 apart.push(found.concat().iter().zip(&expected.concat()).map(off).fold(0.0, f32::max));
-                assert!(found != plain && (found == expected) == (later == LaterRows::All), "{name} {later:?}");
+                assert!(
+                    found != plain && (found == expected) == (later == LaterRows::All),
+                    "{name} {later:?}"
+                );
                 assert_eq!(bits(&repairing.cache, layers), before, "{name} {later:?}");
                 counts.push(rows.len());
             }
@@ -250,7 +261,6 @@ mod tests {
 
         // Two rows together: the later one sees the earlier one's new keys, and no other row of the cache changes.
         repairing.read_over(&[100, 200], &tokens, &mut |_| true).unwrap();
-        engine.fill_cache(&mut alone, &[], &mut NoObserver, &mut |_| true).unwrap();
         let mut by_turns = session.repairing(&history(), 20, Vec::new(), &mut |_| true).unwrap();
         by_turns.read_over(&[100], &tokens, &mut |_| true).unwrap();
         by_turns.read_over(&[200], &tokens, &mut |_| true).unwrap();
@@ -301,8 +311,9 @@ mod tests {
         let before = bits(&repairing.cache, layers);
         let rows = repairing.rows(0, LaterRows::All);
         let readings: [(&[u32], &[u32]); 1] = [(&REST, &FORCED)];
-        let mut take = |_, _, _| panic!("nothing is read after an interruption");
-        let stopped = repairing.read((&rows, &edited()), &readings, &mut |_| false, &mut take);
+        let stopped = repairing.read((&rows, &edited()), &readings, &mut |_| false, &mut |_, _, _| {
+            panic!("nothing is read after an interruption")
+        });
         assert!(matches!(stopped, Err(RequestError::Engine(EngineError::Interrupted))));
         assert_eq!(bits(&repairing.cache, layers), before);
     }

@@ -104,7 +104,7 @@ impl Cache {
     }
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
-    pub(in crate::model) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
+    pub(crate) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
         match &self.layers[layer] {
             LayerCache::Full { k, v } => Ok(Some((k.narrow(1, 0, end)?, v.narrow(1, 0, end)?))),
             _ => Ok(None),
