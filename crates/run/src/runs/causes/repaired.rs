@@ -44,12 +44,11 @@ fn evidence<'a>(case: &'a CaseAnswers<'_>, answer: usize) -> impl Iterator<Item 
     case.sessions(answer).into_iter().filter(|span| SessionChoice::Evidence.holds(span))
 }
 
-/// Repairs without a stored row, by history, and the number already stored.
-fn missing(
-    case: &CaseAnswers<'_>,
-    log: &CauseLog,
-    later: &[LaterRows],
-) -> (Vec<(Arc<[u32]>, Vec<Repair>)>, usize) {
+/// A history, and its repairs in ascending order of session and later rows.
+type OfHistory = (Arc<[u32]>, Vec<Repair>);
+
+/// Repairs without a stored row, and the number already stored.
+fn missing(case: &CaseAnswers<'_>, log: &CauseLog, later: &[LaterRows]) -> (Vec<OfHistory>, usize) {
     let mut histories: BTreeMap<Arc<[u32]>, BTreeMap<_, Vec<usize>>> = BTreeMap::new();
     let mut found = 0;
     for (answer, store) in case.answers.iter().enumerate() {
@@ -71,7 +70,7 @@ fn missing(
     (histories.into_iter().map(of_history).collect(), found)
 }
 
-fn cost_of(case: &CaseAnswers<'_>, missing: &[(Arc<[u32]>, Vec<Repair>)]) -> ReadingCost {
+fn cost_of(case: &CaseAnswers<'_>, missing: &[OfHistory]) -> ReadingCost {
     let mut cost = ReadingCost::default();
     for (history, repairs) in missing {
         cost.histories = cost.histories.max(history.len());
