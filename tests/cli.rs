@@ -31,6 +31,7 @@ mod old_folder;
 mod own;
 mod progress;
 mod removals;
+mod repairs;
 pub mod resume;
 mod rubrics;
 mod selftest;

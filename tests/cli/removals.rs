@@ -381,6 +381,7 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     for flags in [
         &["--total"][..],
         &["--replace", "--sessions", "all"],
+        &["--repair", "0,4,all"],
         &["--carriers", "--least", "0"],
         &["--contextcite", "4"],
     ] {
@@ -393,6 +394,9 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     let key = |line: &CauseLine| match line {
         CauseLine::Total(row) => (row.answer.probe.clone(), row.span.clone()),
         CauseLine::Replaced(row) => (row.answer.probe.clone(), format!("{} replaced", row.span)),
+        CauseLine::Repaired(row) => {
+            (row.answer.probe.clone(), format!("{} repaired {:?}", row.span, row.rows.unwrap()))
+        }
         CauseLine::Carrier(row) => {
             (row.answer.probe.clone(), format!("{} by {}", row.span, row.carrier.as_deref().unwrap()))
         }

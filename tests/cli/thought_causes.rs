@@ -158,6 +158,7 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
         CauseLine::Control(row) => row.answer.probe.clone(),
         CauseLine::Total(row) => row.answer.probe.clone(),
         CauseLine::Replaced(row) => row.answer.probe.clone(),
+        CauseLine::Repaired(row) => row.answer.probe.clone(),
         CauseLine::Carrier(row) => row.answer.probe.clone(),
         CauseLine::Subset(row) => row.answer.probe.clone(),
         CauseLine::Surrogate(row) => row.answer.probe.clone(),

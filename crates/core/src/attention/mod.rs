@@ -21,6 +21,7 @@ mod knockout;
 mod mass;
 mod masses;
 mod observer;
+mod row_masses;
 mod share;
 mod site;
 mod store;
@@ -37,6 +38,7 @@ pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::MassObserver;
 pub use masses::{DeltaMasses, EachMasses, Masses, SpanError};
 pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Term, Wanted};
+pub(crate) use row_masses::RowMasses;
 pub use share::{Uniform, uniform_share};
 pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
 pub use store::{

@@ -18,6 +18,7 @@ pub mod halves;
 pub mod predictor;
 pub mod ranking;
 mod reading;
+pub mod repairs;
 pub mod residue;
 mod ridge;
 pub mod texts;

@@ -15,6 +15,7 @@ use palimpsest_data::ground::order::sorted_unique;
 use palimpsest_data::statistics::means;
 use palimpsest_run::runs::causes::carriers::{ALL, BETWEEN};
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
+use palimpsest_run::runs::causes::repair_rows::{Later, RepairedRows};
 use palimpsest_run::runs::causes::rows::{CauseLine, CauseRow, ThoughtRow, read_lines};
 use palimpsest_run::runs::causes::two_hop::{ONE_HOP, ScoreRow, THOUGHT_SCORES, TWO_HOPS};
 use palimpsest_run::runs::error::RunError;
@@ -65,10 +66,12 @@ pub struct SessionEffects {
     /// Hidden from the question on, by layer window.
     pub windows: BTreeMap<[usize; 2], f64>,
     pub thought: ThoughtEffects,
+    /// By later rows read again after its replacement: all rows read again, and the loss.
+    pub repairs: BTreeMap<Later, (usize, f64)>,
 }
 
 impl SessionEffects {
-    fn whole(&self, whole: Whole) -> Option<f64> {
+    pub(super) fn whole(&self, whole: Whole) -> Option<f64> {
         self.wholes.get(&whole).copied()
     }
 
@@ -101,6 +104,7 @@ enum Measured {
     /// Hidden from the question on, at all layers or at a window.
     Direct(Option<[usize; 2]>),
     Whole(Whole),
+    Repaired(RepairedRows),
     /// Hidden from a later session too, with the loss by the direct path alone.
     Carrier(String, f64),
     /// By a path through the thought, with one-hop and two-hop attention.
@@ -132,6 +136,10 @@ impl Residues {
                 }
                 CauseLine::Total(row) => (row, Measured::Whole(Whole::Removed)),
                 CauseLine::Replaced(row) => (row, Measured::Whole(Whole::Replaced)),
+                CauseLine::Repaired(row) => {
+                    let rows = row.rows?;
+                    (row, Measured::Repaired(rows))
+                }
                 CauseLine::Carrier(mut row) => {
                     let carrier = row.carrier.take().unwrap_or_default();
                     let direct = row.direct.unwrap_or_default();
@@ -155,13 +163,14 @@ impl Residues {
         Ok(Residues::of_contrast_rows(read_contrast_causes(dir)?))
     }
 
-    fn of_contrast_rows(rows: Vec<ContrastCauseRow>) -> Self {
+    pub(super) fn of_contrast_rows(rows: Vec<ContrastCauseRow>) -> Self {
         let found = rows.into_iter().filter_map(|row| {
             let measured = match row.ablation {
                 AblationKind::Control => return None,
                 AblationKind::Carried => Measured::Carrier(row.carrier?, row.direct?),
                 AblationKind::Removed => Measured::Whole(Whole::Removed),
                 AblationKind::Replaced => Measured::Whole(Whole::Replaced),
+                AblationKind::Repaired => Measured::Repaired(row.rows?),
                 AblationKind::Blocked => Measured::Direct(row.layers),
             };
             Some(Found { answer: row.answer, span: row.span, role: row.role, measured, lost: row.drop })
@@ -182,6 +191,9 @@ impl Residues {
                 Measured::Direct(Some(layers)) => _ = own.windows.insert(layers, lost),
                 Measured::Whole(whole) => _ = own.wholes.insert(whole, lost),
                 Measured::Thought(row, hops) => own.thought.add(&row, hops),
+                Measured::Repaired(rows) => {
+                    own.repairs.insert(Later(rows.k), (rows.recomputed, lost));
+                }
                 Measured::Carrier(name, direct) => {
                     by_carriers.get_or_insert(direct);
                     if name == ALL {
@@ -229,7 +241,7 @@ impl Residues {
 
     /// Ratio of two means over cases, of a role's sessions that have both numbers. No interval with fewer than [`LEAST`] cases or if the
     /// denominator may be 0.
-    fn ratio(
+    pub(super) fn ratio(
         &self,
         role: &str,
         over: impl Fn(&SessionEffects) -> Option<f64>,
@@ -301,7 +313,7 @@ pub fn in_words(residues: &Residues, segment: &str) -> Vec<String> {
     said
 }
 
-fn percent(share: &Estimate) -> String {
+pub(super) fn percent(share: &Estimate) -> String {
     let write = |x: f64| format!("{:.0}%", 100.0 * x);
     let value = share.value.map_or("an undefined share".to_owned(), write);
     let band = share.band.map(|(low, high)| format!(" [{}, {}]", write(low), write(high)));

@@ -1,6 +1,6 @@
 //! Rows of `causes.jsonl`: effects of sessions on answers, by each method.
 //!
-//! Eight kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]), fitted surrogates
+//! Nine kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]), fitted surrogates
 //! ([`SurrogateRow`]) and paths through thoughts ([`ThoughtRow`]). Numbers refer to the answer after the thought unless noted. All effects are positive if the answer depends on what
 //! was blocked or removed.
 
@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub use palimpsest_core::ablate::{Effect, ThoughtEffect};
 
+use super::repair_rows::{RepairedRows, in_place};
 use crate::runs::error::RunError;
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::ground::folder;
@@ -48,6 +49,9 @@ pub struct CauseRow {
     /// Name of the replacement text ([`palimpsest_core::ablate::NEUTRAL`]), if replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
+    /// For repairs: the rows that were read again after the replacement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<RepairedRows>,
     /// Half-open range of blocked layers; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
@@ -83,14 +87,19 @@ pub enum NamedEffect {
     Effect(Effect),
     Total(Effect),
     Replaced(Effect),
+    Repaired(Effect),
 }
 
 impl Deref for NamedEffect {
     type Target = Effect;
 
     fn deref(&self) -> &Effect {
-        let (NamedEffect::Effect(effect) | NamedEffect::Total(effect) | NamedEffect::Replaced(effect)) = self;
-        effect
+        match self {
+            NamedEffect::Effect(effect)
+            | NamedEffect::Total(effect)
+            | NamedEffect::Replaced(effect)
+            | NamedEffect::Repaired(effect) => effect,
+        }
     }
 }
 
@@ -232,6 +241,7 @@ pub enum CauseLine {
     Control(CauseRow),
     Total(CauseRow),
     Replaced(CauseRow),
+    Repaired(CauseRow),
     /// Session hidden from a later one too.
     Carrier(CauseRow),
     Subset(SubsetRow),
@@ -244,9 +254,11 @@ pub enum CauseLine {
 
 impl CauseLine {
     pub fn answer(&self) -> &AnswerKey {
-        use CauseLine::{Blocked, Carrier, Control, Replaced, Subset, Surrogate, Thought, Total};
+        use CauseLine::{Blocked, Carrier, Control, Repaired, Replaced, Subset, Surrogate, Thought, Total};
         match self {
-            Blocked(row) | Control(row) | Total(row) | Replaced(row) | Carrier(row) => &row.answer,
+            Blocked(row) | Control(row) | Total(row) | Replaced(row) | Repaired(row) | Carrier(row) => {
+                &row.answer
+            }
             Subset(row) => &row.answer,
             Surrogate(row) => &row.answer,
             Thought(row) => &row.answer,
@@ -261,7 +273,9 @@ impl CauseLine {
             CauseLine::Blocked(row) => format!("blocked, {}", blocked(row)),
             CauseLine::Control(row) => format!("controls, {}", blocked(row)),
             CauseLine::Total(_) => "total".to_owned(),
-            CauseLine::Replaced(row) => format!("replaced by {}", row.neutral.as_deref().unwrap_or_default()),
+            CauseLine::Replaced(row) | CauseLine::Repaired(row) => {
+                format!("replaced by {}", in_place(row.neutral.as_ref(), row.rows).unwrap_or_default())
+            }
             CauseLine::Carrier(_) => "carriers".to_owned(),
             CauseLine::Subset(SubsetRow { seed, ablation, .. }) => {
                 format!("subsets {}, seed {seed}", ablation.key())
@@ -287,6 +301,7 @@ impl<'de> Deserialize<'de> for CauseLine {
             Some("control") => CauseLine::Control(has(&["stretch", "seed", "effect"])?),
             Some("total") => CauseLine::Total(has(&["span", "total"])?),
             Some("replaced") => CauseLine::Replaced(has(&["span", "replaced"])?),
+            Some("repaired") => CauseLine::Repaired(has(&["span", "rows", "repaired"])?),
             Some("carrier") => {
                 CauseLine::Carrier(has(&["span", "carrier", "carrier_tokens", "direct", "effect"])?)
             }
@@ -341,6 +356,7 @@ pub struct CauseRows {
     pub controls: Vec<CauseRow>,
     pub removed: Vec<CauseRow>,
     pub replaced: Vec<CauseRow>,
+    pub repaired: Vec<CauseRow>,
     pub carriers: Vec<CauseRow>,
     pub subsets: Vec<SubsetRow>,
     pub surrogates: Vec<SurrogateRow>,
@@ -357,6 +373,7 @@ impl CauseRows {
                 CauseLine::Control(row) => rows.controls.push(row),
                 CauseLine::Total(row) => rows.removed.push(row),
                 CauseLine::Replaced(row) => rows.replaced.push(row),
+                CauseLine::Repaired(row) => rows.repaired.push(row),
                 CauseLine::Carrier(row) => rows.carriers.push(row),
                 CauseLine::Subset(row) => rows.subsets.push(row),
                 CauseLine::Surrogate(row) => rows.surrogates.push(row),
