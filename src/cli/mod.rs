@@ -85,7 +85,7 @@ Examples:
   palimpsest view runs/first
   palimpsest report runs/first
 
-New here? docs/tutorial.md goes from the first command to a result in 15 minutes and explains twelve words.
+New here? docs/tutorial.md goes from the first command to a result in 15 minutes and explains fourteen words.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done except for rows that ended as errors (broken rows of the data, which stay until the
 data is mended; all others, which the same command retries), 130 stopped by Ctrl-C (the same command resumes)."

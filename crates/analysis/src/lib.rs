@@ -2,6 +2,7 @@
 
 pub mod agreement;
 pub mod dose;
+pub mod evict;
 pub mod export;
 pub mod finding;
 pub mod heads;

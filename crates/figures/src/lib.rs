@@ -31,6 +31,7 @@ mod difference;
 mod dose;
 mod dose_maps;
 mod drawing;
+mod evict;
 mod figure;
 mod legend;
 pub mod look;

@@ -14,6 +14,7 @@ mod backends;
 mod call;
 mod contribution;
 pub(crate) mod delta;
+mod evicted;
 mod kept;
 mod kernel;
 mod knockout;

@@ -159,7 +159,7 @@ impl Eviction {
         if budget >= self.at {
             return Ok(LayerHoles::default());
         }
-        self.check_length(collector.rows.end)?;
+        self.check(collector.rows.end).map_err(candle_core::Error::wrap)?;
         let policy = self.policy(budget, collector, decoder, tokens)?;
         let kept = policy.kept(budget);
         let mut layers = vec![None; spec.layers.len()];
@@ -217,23 +217,24 @@ impl Eviction {
         }
     }
 
-    /// Returns an error if the policy needs more than `rows` rows, or keys.
-    fn check_length(&self, rows: usize) -> candle_core::Result<()> {
+    /// Returns an error if the policy needs a longer history, or with [`Evict::question`] a longer prompt, than this one of `prompt`
+    /// tokens.
+    pub fn check(&self, prompt: usize) -> Result<(), EvictError> {
+        let rows = if self.evict.question { prompt } else { self.at };
         let (what, have, needs) = match self.evict.policy {
             PolicyName::SnapKv => ("rows to read", rows, snapkv::WINDOW),
             PolicyName::Tova => ("rows to read", rows, 1),
             PolicyName::ExpectedAttention => ("keys", self.at, expected_attention::SINKS),
             _ => return Ok(()),
         };
-        if have <= needs {
-            candle_core::bail!(
-                "eviction `{}`: {have} {what} are too few: {} needs more than {needs}; ask after a longer history, or evict by another \
-                 policy, such as streaming",
-                self.evict,
-                self.evict.policy
-            );
+        if self.keys() >= self.at || have > needs {
+            return Ok(());
         }
-        Ok(())
+        Err(EvictError(format!(
+            "eviction `{}`: {have} {what} are too few: {} needs more than {needs}; ask after a longer history, or evict by another \
+             policy, such as streaming",
+            self.evict, self.evict.policy
+        )))
     }
 
     fn policy(

@@ -307,7 +307,8 @@ fn sessions_go_whole_in_the_order_of_their_policy_until_the_budget_holds_the_res
     let mut least = [1..30, 30..50, 50..85];
     least.sort_by(|a, b| mass(a.clone()).total_cmp(&mass(b.clone())));
     let spans = &attended.spans;
-    let orders: [(&str, [std::ops::Range<usize>; 3], Box<dyn Fn(usize) -> Sessions>); 3] = [
+    type Make<'a> = Box<dyn Fn(usize) -> Sessions + 'a>;
+    let orders: [(&str, [std::ops::Range<usize>; 3], Make<'_>); 3] = [
         ("oldest", [1..30, 30..50, 50..85], Box::new(|budget| Sessions::oldest(spans, AT, budget))),
         // No evidence, then old, then new.
         ("oracle", [1..30, 50..85, 30..50], Box::new(|budget| Sessions::oracle(spans, AT, budget))),
@@ -365,17 +366,17 @@ fn the_regression_minimises_squares_and_penalty() -> Result<()> {
     let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
     let deviation = |of: &[f64]| (of.iter().map(|x| (x - mean(of)).powi(2)).sum::<f64>() / n as f64).sqrt();
     let found = kvzap::fit(
-        &tensor(&[x.clone()]),
+        &tensor(std::slice::from_ref(&x)),
         &Tensor::from_vec(y.iter().map(|&y| y as f32).collect(), (1, n), &Device::Cpu)?,
     )?;
     let w: Vec<f64> = found.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
     assert_eq!(w.len(), p);
     // Its gradient: 0 = mean (x_j - mean) (residual) / deviation_j - penalty w_j deviation_j.
     let predicted = |row: &[f64]| (0..p).map(|j| w[j] * (row[j] - mean(&column(j)))).sum::<f64>();
-    for j in 0..p - 1 {
+    for (j, weight) in w.iter().enumerate().take(p - 1) {
         let (of, m) = (column(j), mean(&column(j)));
         let part = |i: usize| (of[i] - m) / deviation(&of) * (y[i] - mean(&y) - predicted(&x[i]));
-        let gradient = (0..n).map(part).sum::<f64>() / n as f64 - 0.1 * w[j] * deviation(&of);
+        let gradient = (0..n).map(part).sum::<f64>() / n as f64 - 0.1 * weight * deviation(&of);
         assert!(gradient.abs() < 1e-5, "feature {j}: {gradient}");
     }
     assert_eq!(w[8], 0.0);

@@ -21,6 +21,7 @@ mod reading;
 pub mod residue;
 mod ridge;
 pub mod texts;
+pub mod thoughts;
 pub mod windowed;
 
 pub use answer::{CausedAnswer, CausedSession, Control, overall_of};

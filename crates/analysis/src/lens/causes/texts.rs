@@ -23,7 +23,7 @@ pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyho
         Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
         Measure::LogP => (answers(CauseRows::read(dir)?, way, kinds)?, Residues::of_answers(dir)?),
     };
-    let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_));
+    let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_) | Way::Thoughts(_));
     let left = if is_of_residues { left_behind(&residues) } else { String::new() };
     Ok([text.trim_end(), left.trim_end()].join("\n").trim().to_owned())
 }
@@ -40,7 +40,7 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
             stretches.retain(of);
             blocked(&sessions, &stretches)
         }
-        Way::Carriers(_) => String::new(),
+        Way::Carriers(_) | Way::Thoughts(_) => String::new(),
         Way::Removed(RemovalOptions { replace: true, .. }) => totals("replaced", &rows.replaced),
         Way::Removed(_) => totals("removed", &rows.removed),
         Way::Surrogate(options) => {
@@ -58,7 +58,7 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     let shown: &[AblationKind] = match way {
         Way::Removed(RemovalOptions { replace: true, .. }) => &[AblationKind::Replaced],
         Way::Removed(_) => &[AblationKind::Removed],
-        Way::Carriers(_) => return String::new(),
+        Way::Carriers(_) | Way::Thoughts(_) => return String::new(),
         Way::Blocked(_) | Way::Surrogate(_) => &[AblationKind::Blocked, AblationKind::Control],
     };
     let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();

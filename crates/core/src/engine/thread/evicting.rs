@@ -64,9 +64,9 @@ pub(super) fn refusal(branch: &Pending) -> Option<String> {
     } else if branch.choices.iter().any(|choice| matches!(choice.task, Task::Force(_))) {
         "answers cannot be forced under it".to_owned()
     } else {
-        return None;
+        return eviction.check(n).err().map(|error| error.to_string());
     };
-    Some(format!("eviction {evict}: {why}"))
+    Some(format!("eviction `{evict}`: {why}"))
 }
 
 impl Evicting {

@@ -143,7 +143,7 @@ fn of_line(line: &CauseLine) -> Option<(AblationKey, f64)> {
         CauseLine::Total(row) => (AblationKind::Removed, row),
         CauseLine::Replaced(row) => (AblationKind::Replaced, row),
         CauseLine::Carrier(row) => (AblationKind::Carried, row),
-        CauseLine::Subset(_) | CauseLine::Surrogate(_) => return None,
+        CauseLine::Subset(_) | CauseLine::Surrogate(_) | CauseLine::Thought(_) => return None,
     };
     let other = row.carrier.clone().or_else(|| row.neutral.clone());
     let key = (row.answer.clone(), kind, row.tokens, row.layers, row.seed.unwrap_or_default(), other);

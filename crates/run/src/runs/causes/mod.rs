@@ -1,8 +1,8 @@
 //! Effects of sessions on answers or contrasts: paths are blocked, sessions removed or replaced, and the answer scored again.
 //!
 //! Called by `palimpsest causes` on a finished run. Attention files hold prompt tokens, spans and generated tokens, so no dataset is
-//! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`carriers`], and random subsets
-//! ([`context_cite`]). Rows are appended to `causes.jsonl` ([`rows`]) and `contrast-causes.jsonl` ([`contrast_rows`]); an interrupted
+//! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`carriers`], random subsets
+//! ([`context_cite`]), and paths through [`thoughts`]. Rows are appended to `causes.jsonl` ([`rows`]) and `contrast-causes.jsonl` ([`contrast_rows`]); an interrupted
 //! measurement resumes.
 
 pub mod blocked;
@@ -15,6 +15,8 @@ mod log;
 pub mod removed;
 pub mod rows;
 pub mod session_measures;
+pub mod thoughts;
+pub mod two_hop;
 pub mod ways;
 
 use std::ops::Range;

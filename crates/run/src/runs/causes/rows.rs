@@ -1,7 +1,7 @@
 //! Rows of `causes.jsonl`: effects of sessions on answers, by each method.
 //!
-//! Seven kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]) and fitted surrogates
-//! ([`SurrogateRow`]). Numbers refer to the answer after the thought unless noted. All effects are positive if the answer depends on what
+//! Eight kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]), fitted surrogates
+//! ([`SurrogateRow`]) and paths through thoughts ([`ThoughtRow`]). Numbers refer to the answer after the thought unless noted. All effects are positive if the answer depends on what
 //! was blocked or removed.
 
 use std::ops::{Deref, Not};
@@ -172,6 +172,59 @@ pub struct SessionWeight {
     pub weight: f64,
 }
 
+/// Keys hidden, and rows that they are hidden from. The rows of a thought are those that read its tokens but the last, whose row predicts
+/// the answer's first token and is the answer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThoughtPath {
+    /// A session, from everything from the question on.
+    Whole,
+    /// A session, from the rows of question and answer; the thought's rows see it.
+    Direct,
+    /// A session, from the rows of question, answer and one sentence.
+    Carried,
+    /// A session, from the rows of one sentence alone.
+    Rows,
+    /// A sentence, from the answer's rows.
+    Used,
+}
+
+/// Effect on an answer of blocking one path through its thought, whose text stays as it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThoughtRow {
+    #[serde(flatten)]
+    pub answer: AnswerKey,
+    pub path: ThoughtPath,
+    /// Session; empty for [`ThoughtPath::Used`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub span: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Half-open range of the hidden keys, counted from the prompt's start.
+    pub tokens: [usize; 2],
+    /// Zero-based sentence of the thought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<usize>,
+    /// Half-open range of its rows, counted from the prompt's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence_tokens: Option<[usize; 2]>,
+    /// The sentence, for [`ThoughtPath::Used`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// Sentences of the thought.
+    pub sentences: usize,
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub softmax_only: bool,
+    /// As in [`CauseRow`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers_open: Option<f64>,
+    pub answer_tokens: usize,
+    pub thought_tokens: usize,
+    /// Unchanged mean log-probability per answer token, in nats.
+    pub log_p: f64,
+    pub effect: Effect,
+}
+
 /// A line of the file. Blocked sessions carry no kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -184,17 +237,19 @@ pub enum CauseLine {
     Subset(SubsetRow),
     #[serde(rename = "contextcite")]
     Surrogate(SurrogateRow),
+    Thought(ThoughtRow),
     #[serde(untagged)]
     Blocked(CauseRow),
 }
 
 impl CauseLine {
     pub fn answer(&self) -> &AnswerKey {
-        use CauseLine::{Blocked, Carrier, Control, Replaced, Subset, Surrogate, Total};
+        use CauseLine::{Blocked, Carrier, Control, Replaced, Subset, Surrogate, Thought, Total};
         match self {
             Blocked(row) | Control(row) | Total(row) | Replaced(row) | Carrier(row) => &row.answer,
             Subset(row) => &row.answer,
             Surrogate(row) => &row.answer,
+            Thought(row) => &row.answer,
         }
     }
 
@@ -214,6 +269,7 @@ impl CauseLine {
             CauseLine::Surrogate(SurrogateRow { seed, ablation, subsets, .. }) => {
                 format!("surrogate of {subsets} subsets {}, seed {seed}", ablation.key())
             }
+            CauseLine::Thought(_) => "thoughts".to_owned(),
         }
     }
 }
@@ -238,6 +294,7 @@ impl<'de> Deserialize<'de> for CauseLine {
             Some("contextcite") => {
                 CauseLine::Surrogate(serde_json::from_value(row).map_err(D::Error::custom)?)
             }
+            Some("thought") => CauseLine::Thought(serde_json::from_value(row).map_err(D::Error::custom)?),
             Some(other) => return Err(D::Error::custom(format!("no row is of kind `{other}`"))),
         })
     }
@@ -287,6 +344,7 @@ pub struct CauseRows {
     pub carriers: Vec<CauseRow>,
     pub subsets: Vec<SubsetRow>,
     pub surrogates: Vec<SurrogateRow>,
+    pub thoughts: Vec<ThoughtRow>,
 }
 
 impl CauseRows {
@@ -302,6 +360,7 @@ impl CauseRows {
                 CauseLine::Carrier(row) => rows.carriers.push(row),
                 CauseLine::Subset(row) => rows.subsets.push(row),
                 CauseLine::Surrogate(row) => rows.surrogates.push(row),
+                CauseLine::Thought(row) => rows.thoughts.push(row),
             }
         }
         Ok(rows)

@@ -10,6 +10,7 @@ use super::blocked::{self, CauseOptions};
 use super::carriers::{self, CarrierOptions};
 use super::context_cite::{self, SurrogateOptions};
 use super::removed::{self, RemovalOptions};
+use super::thoughts::{self, ThoughtOptions};
 use super::{Measured, Task, neutral};
 use crate::runs::store::RunFolder;
 
@@ -19,6 +20,7 @@ pub enum Way {
     Removed(RemovalOptions),
     Carriers(CarrierOptions),
     Surrogate(SurrogateOptions),
+    Thoughts(ThoughtOptions),
 }
 
 /// Measures and appends what `folder` lacks. `model` must be the run's. `stop` is checked after each chunk and reading.
@@ -39,6 +41,7 @@ pub fn measure(
         Way::Removed(options) => removed::measure(&task, session, options),
         Way::Carriers(options) => carriers::measure(&task, session, options),
         Way::Surrogate(options) => context_cite::measure(&task, session, options),
+        Way::Thoughts(options) => thoughts::measure(&task, session, options),
     };
     measured.with_context(|| folder.dir.display().to_string())
 }
