@@ -211,6 +211,7 @@ fn caused(row: &ContrastCauseRow) -> CauseRow {
         neutral: None,
         layers: row.layers,
         seed: Some(row.seed),
+        rows: None,
         softmax_only: false,
         layers_open: None,
         answer_tokens: 1,

@@ -183,9 +183,12 @@ impl Eviction {
         let layers: Vec<(usize, &AttentionSpec)> = evicting(decoder.spec()).collect();
         let kv_heads = layers.iter().map(|(_, spec)| spec.kv_heads).max().unwrap_or(0);
         let mut shares = Array3::from_elem((layers.len(), kv_heads, self.spans.len()), f32::NAN);
-        for (l, (layer, _)) in layers.iter().enumerate() {
+        for (l, (layer, spec)) in layers.iter().enumerate() {
             let holes = holes.of(*layer);
-            for ((head, s), share) in shares.index_axis_mut(ndarray::Axis(0), l).indexed_iter_mut() {
+            let mut of_layer = shares.index_axis_mut(ndarray::Axis(0), l);
+            for ((head, s), share) in
+                of_layer.indexed_iter_mut().filter(|((head, _), _)| *head < spec.kv_heads)
+            {
                 let span = &self.spans[s];
                 let (start, end) = (span.start.min(self.at), span.end.min(self.at));
                 let place = |at: usize| match holes.kept() {
@@ -199,6 +202,18 @@ impl Eviction {
             }
         }
         KeptShares { layers: layers.iter().map(|(layer, _)| *layer).collect(), shares }
+    }
+
+    /// True if both keep the same keys of equal prompts.
+    pub(crate) fn keeps_as(&self, other: &Eviction) -> bool {
+        let known = |eviction: &Eviction| -> Vec<Span> {
+            match eviction.evict.policy {
+                PolicyName::LeastAttended | PolicyName::Oldest | PolicyName::Oracle => eviction.spans.clone(),
+                _ => Vec::new(),
+            }
+        };
+        (&self.evict, self.at, self.seed) == (&other.evict, other.at, other.seed)
+            && known(self) == known(other)
     }
 
     fn reads(&self) -> Reads {
@@ -294,7 +309,8 @@ impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // A share always has a point: `1.0` is a share, `1` a key.
-            Keep::Share(share) => write!(f, "{share:?}"),
+            Keep::Share(1.0) => f.write_str("1.0"),
+            Keep::Share(share) => share.fmt(f),
             Keep::Tokens(tokens) => tokens.fmt(f),
         }
     }
