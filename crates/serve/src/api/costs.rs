@@ -5,7 +5,7 @@ use super::attention_request::{Heads, count_heads};
 use super::error::ApiError;
 use super::memory::Held;
 use palimpsest_core::engine::{Branch, Likelihood};
-use palimpsest_core::evict::{Eviction, Keep};
+use palimpsest_core::evict::Eviction;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_run::observe::Measure;
 
@@ -60,15 +60,11 @@ impl Cost {
             cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
             cost.base += prompt * 4 * asked.readings() as u64;
         }
-        if let Some(Eviction { evict, at, .. }) = evict {
+        if let Some(eviction) = evict {
             let full = spec.layers.iter().filter_map(|layer| layer.attention());
             let full = full.filter(|spec| spec.window.is_none());
             let width: usize = full.map(|spec| 2 * spec.kv_heads * spec.head_dim).sum();
-            let kept = match evict.keep {
-                Keep::Share(share) => (share * *at as f64) as usize,
-                Keep::Tokens(tokens) => tokens.min(*at),
-            };
-            cost.kept = (kept * width) as u64 * 4;
+            cost.kept = (eviction.keys() * width) as u64 * 4;
             cost.base += cost.kept;
         }
         let (softmax, linear) = count_heads(spec);

@@ -43,7 +43,9 @@ pub fn eviction(evict: &Evict, prompt: &TokenPrompt, spec: &DecoderSpec) -> Resu
     };
     let mut spans: Vec<Span> = prompt.spans().enumerate().map(named).collect();
     spans.push(Span::new("history", 0..at).as_overlay());
-    Ok(Eviction { evict: evict.clone(), at, spans, seed: 0 })
+    let eviction = Eviction { evict: evict.clone(), at, spans, seed: 0 };
+    eviction.check(prompt.tokens.len()).map_err(|e| ApiError::field(FIELD, e.to_string()))?;
+    Ok(eviction)
 }
 
 /// Share of keys that were kept of each span and of the whole history, as means over layers and key/value heads. `kept` is absent if all

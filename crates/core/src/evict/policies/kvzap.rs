@@ -1,7 +1,7 @@
 //! A small regression that predicts which keys a repetition of the history would attend to, after KVzip (arXiv 2505.23416) and KVzap
 //! (arXiv 2601.07891).
 //!
-//! The first 1,024 tokens of the history are read twice, one after the other. A key's importance is the largest weight that it gets from
+//! The first 512 tokens of the history are read twice, one after the other. A key's importance is the largest weight that it gets from
 //! the second reading, over rows and the query heads of its key/value head. A ridge regression for each layer and key/value head from
 //! a key before its rotation and its value to the logarithm of the importance scores all keys of the history. NVIDIA's KVzap is fitted
 //! to many texts in advance, reads hidden states, thresholds instead of keeping a budget, and always keeps the latest tokens.
@@ -18,7 +18,7 @@ use crate::model::{AttentionSpec, Decoder};
 use crate::transfer;
 
 /// Tokens that the regression is fitted on.
-const TOKENS: usize = 1024;
+const TOKENS: usize = 512;
 /// Tokens per forward pass.
 const CHUNK: usize = 256;
 /// Ridge penalty on features and targets of variance 1.
