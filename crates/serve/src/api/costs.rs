@@ -5,7 +5,6 @@ use super::attention_request::{Heads, count_heads};
 use super::error::ApiError;
 use super::memory::Held;
 use palimpsest_core::engine::{Branch, Likelihood};
-use palimpsest_core::evict::Eviction;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_run::observe::Measure;
 

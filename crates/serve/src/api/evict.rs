@@ -35,11 +35,11 @@ pub fn eviction(evict: &Evict, prompt: &TokenPrompt, spec: &DecoderSpec) -> Resu
     };
     let reason = "finds no token before the question; send documents or messages before it";
     ensure(at > 0, FIELD, reason)?;
-    // Policies know whole sessions by these labels.
+    // Policies know whole sessions by these labels, and `messages[0]` is one of them.
     let sessions: BTreeSet<&str> = prompt.sessions.iter().map(String::as_str).collect();
     let named = |(i, span): (usize, &Span)| match sessions.contains(&*span.label) && span.end <= at {
         true => Span::new(format!("session[{i}]"), span.range()),
-        false => span.clone(),
+        false => Span::new("other", span.range()),
     };
     let mut spans: Vec<Span> = prompt.spans().enumerate().map(named).collect();
     spans.push(Span::new("history", 0..at).as_overlay());

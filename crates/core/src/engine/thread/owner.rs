@@ -255,9 +255,9 @@ impl EngineLoop {
     /// Drops what was cancelled of the waiting prompts, and starts reading others, within the limits.
     fn begin_waiting(&mut self) {
         // Cancelled tasks take no memory beyond the round.
-        let context = self.shelf.context();
+        let (context, engine) = (self.shelf.context(), &self.engine);
         self.waiting.retain_mut(|queued| {
-            queued.check(context);
+            queued.check(context, engine);
             !queued.branches.is_empty()
         });
         let mut passed = Vec::new();

@@ -150,7 +150,14 @@ impl Queued {
     }
 
     /// Fails branches that exceed the context, whatever is cached.
-    pub fn check(&mut self, context: usize) {
+    pub fn check(&mut self, context: usize, engine: &Engine) {
+        if let ([branch], []) = self.branches.as_mut_slices()
+            && branch.evict.is_some()
+        {
+            // Read as without the eviction, up to the last bit.
+            branch.kept = engine.border(branch.kept);
+            branch.prefix = branch.prefix.min(branch.kept);
+        }
         for branch in &mut self.branches {
             let needed = branch.tokens().saturating_add(branch.room());
             let refused = evicting::refusal(branch);
