@@ -98,6 +98,11 @@ QWEN35 = dict(hidden_size=60, intermediate_size=68, head_dim=24, num_hidden_laye
               rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25,
                                    mrope_section=[1, 1, 1], mrope_interleaved=True))
 
+# Three of seven experts a token, and a gated shared one.
+QWEN35_MOE = dict({name: value for name, value in QWEN35.items() if name != "intermediate_size"}, num_hidden_layers=3,
+                  num_experts=7, num_experts_per_tok=3, moe_intermediate_size=28, shared_expert_intermediate_size=36,
+                  tie_word_embeddings=False)
+
 # query_pre_attn_scalar is not head_dim. The sliding layers rotate faster than the global ones.
 GEMMA3 = dict(head_dim=20, num_hidden_layers=4, sliding_window=23, query_pre_attn_scalar=13,
               rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=20000.0, factor=8.0),
@@ -151,6 +156,12 @@ TINY = {
             depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
             num_position_embeddings=4)),
         release=hf_layouts.add_qwen35_extras, seed=2),
+    "qwen35-moe-text": Tiny("qwen3_5_moe_text", dict(QWEN35_MOE, layer_types=[
+        "linear_attention", "full_attention", "linear_attention"]), seed=1),
+    "qwen3-next": Tiny("qwen3_next", dict(
+        QWEN35_MOE, intermediate_size=44, norm_topk_prob=False, mlp_only_layers=[2], layer_types=[
+            "linear_attention", "full_attention", "linear_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)), seed=1),
     "gemma3": Tiny("gemma3_text", dict(GEMMA3, layer_types=[
         "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]), seed=2),
     # The settings as gemma-3-4b-it has them: a pattern instead of a list of layers, rope_theta and its local sibling.

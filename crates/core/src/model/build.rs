@@ -152,6 +152,7 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
     };
     let shared = e.shared.as_ref().map(|mlp| loader.mlp(&format!("{name}.shared_experts"), hidden, mlp));
     let shared = shared.transpose()?;
+    let gate = e.shared_gate.then(|| loader.row_f32(&format!("{name}.shared_expert_gate.weight"), hidden));
     let experts = loader.experts(&format!("{name}.experts"), e.experts, hidden, &e.expert)?;
     Ok(Experts {
         router: loader.tensor_f32(&format!("{name}.gate.weight"), &[e.experts, hidden])?,
@@ -160,6 +161,7 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
         grouped: Grouped::new(&experts)?,
         experts,
         shared,
+        shared_gate: gate.transpose()?,
         spec: e.clone(),
     })
 }

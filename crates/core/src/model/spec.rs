@@ -222,8 +222,11 @@ pub struct ExpertsSpec {
     pub routing: Routing,
     /// The router has a bias on its logits.
     pub router_bias: bool,
-    /// A shared, unweighted expert.
+    /// A shared expert, which every token gets.
     pub shared: Option<MlpSpec>,
+    /// Each token's output of the shared expert is scaled by the sigmoid of a product with its input (transformers,
+    /// `Qwen2MoeSparseMoeBlock`).
+    pub shared_gate: bool,
 }
 
 /// Expert selection and weights, in f32.
@@ -419,7 +422,8 @@ impl FeedForwardSpec {
                     Routing::Sigmoid { .. } => e.experts,
                     _ => 0,
                 } + if e.router_bias { e.experts } else { 0 };
-                let shared = e.shared.map_or(0, |mlp| mlp.parameters(hidden));
+                let gate = if e.shared_gate { hidden as u128 } else { 0 };
+                let shared = e.shared.map_or(0, |mlp| mlp.parameters(hidden)) + gate;
                 e.experts as u128 * (hidden as u128 + e.expert.parameters(hidden)) + biases as u128 + shared
             }
         }

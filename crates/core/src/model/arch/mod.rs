@@ -20,7 +20,9 @@ mod quantisation;
 mod qwen2;
 mod qwen3;
 mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 mod rope;
 
 pub use architecture::Architecture;
@@ -36,6 +38,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,
     qwen3_5::QWEN3_5,
+    qwen3_5_moe::QWEN3_5_MOE,
+    qwen3_next::QWEN3_NEXT,
     gpt_oss::GPT_OSS,
     glm4_moe::GLM4_MOE,
     minimax_m2::MINIMAX_M2,
