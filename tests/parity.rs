@@ -32,7 +32,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 18] = [
+pub const TINY: [&str; 25] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -51,6 +51,13 @@ pub const TINY: [&str; 18] = [
     "minimax-m2-fp8-tiny",
     "gemma3-tiny",
     "gemma3-nested-tiny",
+    "mistral-tiny",
+    "mistral3-nested-tiny",
+    "phi3-tiny",
+    "phi3-longrope-tiny",
+    "granite-tiny",
+    "olmo3-tiny",
+    "olmo3-old-config-tiny",
 ];
 /// The llama architecture.
 pub const LLAMA: [&str; 2] = [TINY[0], TINY[1]];

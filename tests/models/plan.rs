@@ -53,6 +53,11 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         // Without the multi-token-prediction layer, which is not run.
         ("glm-4.5-air", 106.0, 0.03),
         ("minimax-m2.5", 229.0, 0.01),
+        // Of its 8.8 billion 0.4 are a vision encoder.
+        ("ministral-3-8b-base", 8.5, 0.01),
+        ("phi-4", 14.7, 0.005),
+        ("granite-3.3-8b-instruct", 8.17, 0.002),
+        ("olmo-3-7b-instruct", 7.3, 0.005),
     ];
     let names: Vec<&str> = ModelDescription::released_names().collect();
     assert_eq!(names, published.map(|(name, _, _)| name));

@@ -48,6 +48,9 @@ PRE_TOKENIZERS = {
     "glm4-moe": "glm4",
     "glm4-moe-qk-norm": "glm4",
     "minimax-m2": "minimax-m2",
+    "mistral3-nested": "tekken",
+    "granite": "refact",
+    "olmo3": "dbrx",
 }
 
 

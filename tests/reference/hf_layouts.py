@@ -24,7 +24,8 @@ FP8_MAX = 448.0  # of E4M3
 
 def whole_class(model_type: str) -> type | None:
     """The class with all parts of a checkpoint, where AutoModelForCausalLM would make its text model alone."""
-    return {"qwen3_5": transformers.Qwen3_5ForConditionalGeneration}.get(model_type)
+    return {"qwen3_5": transformers.Qwen3_5ForConditionalGeneration,
+            "mistral3": transformers.Mistral3ForConditionalGeneration}.get(model_type)
 
 
 def read_config(folder: Path) -> dict:
@@ -88,6 +89,26 @@ def age_gemma3(folder: Path) -> None:
     write_config(folder, config)
     rewrite_weights(folder, lambda tensors: {
         name.replace("vision_tower.", "vision_tower.vision_model."): tensor for name, tensor in tensors.items()})
+
+
+def age_phi3(folder: Path) -> None:
+    """The settings as Phi-4-mini has them."""
+    age_settings(folder)
+    config = read_config(folder)
+    rope = config["rope_scaling"]
+    rope["type"] = rope.pop("rope_type")
+    rope.pop("original_max_position_embeddings", None)
+    config |= dict(partial_rotary_factor=rope.pop("partial_rotary_factor"), full_attn_mod=1, interpolate_factor=1,
+                   lm_head_bias=False, mlp_bias=False, attention_bias=False)
+    write_config(folder, config)
+
+
+def age_olmo3(folder: Path) -> None:
+    """The settings as Olmo-3-7B has them."""
+    config = read_config(folder)
+    rope = config.pop("rope_parameters")["full_attention"]
+    config |= dict(rope_theta=rope.pop("rope_theta"), rope_scaling=rope)
+    write_config(folder, config)
 
 
 def age_settings(folder: Path) -> None:

@@ -146,7 +146,7 @@ mod tests {
     use crate::attention::NoObserver;
 
     /// One fixture per kind of layer: plain, tied, windowed, linear, and experts with every routing.
-    const TINY: [&str; 7] = [
+    const TINY: [&str; 9] = [
         "llama-tiny",
         "qwen2-tiny",
         "gemma3-tiny",
@@ -154,6 +154,8 @@ mod tests {
         "gpt-oss-mxfp4-tiny",
         "glm4-moe-tiny",
         "minimax-m2-fp8-tiny",
+        "granite-tiny",
+        "olmo3-tiny",
     ];
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;

@@ -34,6 +34,10 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/gpt-oss-120b.toml", include_str!("../../../../models/gpt-oss-120b.toml")),
     ("models/glm-4.5-air.toml", include_str!("../../../../models/glm-4.5-air.toml")),
     ("models/minimax-m2.5.toml", include_str!("../../../../models/minimax-m2.5.toml")),
+    ("models/ministral-3-8b-base.toml", include_str!("../../../../models/ministral-3-8b-base.toml")),
+    ("models/phi-4.toml", include_str!("../../../../models/phi-4.toml")),
+    ("models/granite-3.3-8b-instruct.toml", include_str!("../../../../models/granite-3.3-8b-instruct.toml")),
+    ("models/olmo-3-7b-instruct.toml", include_str!("../../../../models/olmo-3-7b-instruct.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

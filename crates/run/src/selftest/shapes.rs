@@ -9,7 +9,7 @@ use palimpsest_core::model::{
 
 pub const FILL: Fill = Fill::Random { seed: 9 };
 /// The released model narrowed for each architecture.
-const RELEASED: [&str; ARCHITECTURES.len()] = [
+const RELEASED: &[&str] = &[
     "llama-3.1-8b-instruct",
     "qwen2.5-7b-instruct",
     "qwen3-8b",
@@ -19,6 +19,10 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "glm-4.5-air",
     "minimax-m2.5",
     "gemma3-270m",
+    "ministral-3-8b-base",
+    "phi-4",
+    "granite-3.3-8b-instruct",
+    "olmo-3-7b-instruct",
 ];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;
@@ -51,7 +55,7 @@ fn released(name: &str) -> Result<DecoderSpec, ModelError> {
 }
 
 pub fn small() -> Result<Vec<Shape>, ModelError> {
-    RELEASED.into_iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
+    RELEASED.iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
 }
 
 /// One layer of each kind at small vocabulary; `quick` narrows them.

@@ -48,7 +48,7 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
         f32s += if e.shared_gate { hidden } else { 0 };
     }
     if spec.norm.plus_one {
-        f32s += hidden * if layer.sandwich { 4 } else { 2 };
+        f32s += hidden * n(layer.norms.count());
     }
     // Sizes that overflow are refused with the config.
     let parameters = u64::try_from(layer.parameters(spec.hidden)).unwrap_or(u64::MAX >> 16);

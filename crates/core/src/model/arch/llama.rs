@@ -32,7 +32,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
 }
 
 /// llama.cpp's converter interleaves the halves of each query and key head: its row 2i + j is row j * head_dim / 2 + i.
-fn rows(part: &str, layer: &LayerSpec, rows: usize) -> Option<Vec<usize>> {
+pub fn rows(part: &str, layer: &LayerSpec, rows: usize) -> Option<Vec<usize>> {
     if part != "self_attn.q_proj" && part != "self_attn.k_proj" {
         return None;
     }

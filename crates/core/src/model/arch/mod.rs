@@ -13,9 +13,13 @@ mod fields;
 mod gemma3;
 mod glm4_moe;
 mod gpt_oss;
+mod granite;
 mod llama;
 mod meta;
 mod minimax_m2;
+mod mistral;
+mod olmo3;
+mod phi3;
 mod quantisation;
 mod qwen2;
 mod qwen3;
@@ -34,6 +38,10 @@ use meta::Meta;
 /// Supported architectures.
 pub const ARCHITECTURES: &[Architecture] = &[
     llama::LLAMA,
+    mistral::MISTRAL,
+    phi3::PHI3,
+    granite::GRANITE,
+    olmo3::OLMO3,
     qwen2::QWEN2,
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,

@@ -4,8 +4,8 @@ use super::base::{Base, INTERMEDIATE, Unsaid, bias, silu};
 use super::config::{Config, Key};
 use super::{Architecture, Names, rope};
 use crate::model::{
-    AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, ModelError, NormSpec,
-    QkNorm,
+    AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerNorms, LayerSpec, MixerSpec, ModelError,
+    NormSpec, QkNorm,
 };
 
 pub const QWEN3_5: Architecture =
@@ -64,7 +64,7 @@ pub fn hybrid(
             false => MixerSpec::Attention(attention.clone()),
         },
         feed_forward,
-        sandwich: false,
+        norms: LayerNorms::Inputs,
     });
     Ok(DecoderSpec {
         // Hugging Face checkpoints store norm weights without their 1.

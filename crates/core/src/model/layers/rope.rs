@@ -17,6 +17,8 @@ pub(in crate::model) struct Rope {
     cos: Tensor,
     sin: Tensor,
     dims: usize,
+    /// Scales of queries, (positions, 1, 1), if they depend on the position.
+    queries: Option<Tensor>,
 }
 
 impl Rope {
@@ -25,10 +27,10 @@ impl Rope {
         let frequencies = spec.frequencies();
         let factor = spec.attention_factor() as f32;
         let rows = positions.len();
+        let scales: Option<Vec<f32>> = positions.clone().map(|p| spec.query_scale(p)).collect();
         let angles = positions.flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
         let (cos, sin) = angles.map(|angle| (angle.cos() * factor, angle.sin() * factor)).unzip();
-        let table = |values: Vec<f32>| {
-            let shape = (rows, spec.dims / 2);
+        let table = |values: Vec<f32>, shape: &[usize]| {
             // Rounding before the upload halves the bytes and saves a kernel.
             match dtype {
                 DType::F16 => transfer::upload(rounded(values, f16::from_f32), shape, device),
@@ -36,17 +38,30 @@ impl Rope {
                 _ => transfer::upload(values, shape, device)?.to_dtype(dtype),
             }
         };
-        Ok(Rope { cos: table(cos)?, sin: table(sin)?, dims: spec.dims })
+        let queries = scales.map(|scales| table(scales, &[rows, 1, 1])).transpose()?;
+        let shape = [rows, spec.dims / 2];
+        Ok(Rope { cos: table(cos, &shape)?, sin: table(sin, &shape)?, dims: spec.dims, queries })
     }
 
     pub fn narrow(&self, first: usize, rows: usize) -> Result<Self> {
-        let part = |table: &Tensor| table.narrow(0, first, rows);
-        Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
+        self.of_rows(|table| table.narrow(0, first, rows))
     }
 
     pub fn select(&self, rows: &Tensor) -> Result<Self> {
-        let part = |table: &Tensor| table.index_select(rows, 0);
-        Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
+        self.of_rows(|table| table.index_select(rows, 0))
+    }
+
+    fn of_rows(&self, part: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let queries = self.queries.as_ref().map(&part).transpose()?;
+        Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims, queries })
+    }
+
+    /// Scales queries (l, heads, head_dim) by their positions, where the model does.
+    pub fn scale_queries(&self, q: Tensor) -> Result<Tensor> {
+        match &self.queries {
+            Some(scales) => q.broadcast_mul(scales),
+            None => Ok(q),
+        }
     }
 
     /// [`Rope::apply`] of queries (l, heads, head_dim) and keys (l, kv_heads, head_dim) after a norm of each head.
