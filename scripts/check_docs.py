@@ -5,7 +5,7 @@
     python3 scripts/check_docs.py --book target/book    # of the built book: links, anchors and pictures of its pages
 
 - Every relative link and anchor of README.md, CONTRIBUTING.md, SECURITY.md, docs/, python/*/README.md and adapters/README.md exists.
-- docs/ has at most 20 pages of at most 2,500 words, but for generated ones, and each begins with a paragraph that says for whom it is.
+- docs/ has at most 22 pages of at most 2,500 words, but for generated ones, and each begins with a paragraph that says for whom it is.
 - Prose in docs/ has lines of at most 100 characters; tables, code and lines of one word are exempt.
 - docs/SUMMARY.md lists every page once.
 - README.md has at most 150 lines of at most 120 characters.
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 SUMMARY = DOCS / "SUMMARY.md"
 GENERATED = {"serve-reference.md"}
-MOST_PAGES, MOST_WORDS, MOST_COLUMNS = 20, 2500, 100
+MOST_PAGES, MOST_WORDS, MOST_COLUMNS = 22, 2500, 100
 README_LINES, README_COLUMNS = 150, 120
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]*(?:\([^()\s]*\)[^()\s>]*)*)>?(?:\s+\"[^\"]*\")?\s*\)")
 

@@ -26,7 +26,9 @@
 
 pub mod cli;
 
-pub use palimpsest_analysis::{agreement, dose, export, finding, heads, lens, losses, records, results, why};
+pub use palimpsest_analysis::{
+    agreement, dose, evict, export, finding, ground_truth, heads, lens, losses, records, results, why,
+};
 pub use palimpsest_data::{benchmarks, build, case, construct, ground, prompt, statistics};
 #[cfg(feature = "figures")]
 pub use palimpsest_figures as figures;

@@ -1,3 +1,4 @@
 mod commands;
+mod evictions;
 mod made;
 mod numbers;

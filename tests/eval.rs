@@ -416,7 +416,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
 /// A run of two conditions.
 fn two_conditions(dir: &Path, cases: &[Case]) -> RunStore {
     let mut header = header(None);
-    header.identity.conditions = Condition::beside(&[Condition::PLAIN], &[], 2);
+    header.identity.conditions = Condition::beside(&[Condition::PLAIN], (&[], &[]), 2);
     let header = RunHeader::new(header.identity, None, header.machine);
     RunStore::open_or_create(dir, &header, Selection::of_all(&STALE).plan(cases).unwrap()).unwrap()
 }

@@ -289,7 +289,7 @@ fn four_ways(repeat: u32) -> RunHeader {
     let mut identity = header.identity.clone();
     identity.benchmark = "four-ways".to_owned();
     let all: Vec<Condition> = FOUR_WAYS.settings.iter().map(Condition::of_setting).collect();
-    identity.conditions = Condition::beside(&all, &[], repeat);
+    identity.conditions = Condition::beside(&all, (&[], &[]), repeat);
     RunHeader::new(identity, None, header.machine)
 }
 

@@ -6,6 +6,8 @@ pub mod checkpoint;
 mod compare;
 mod cuts;
 mod each;
+mod evict;
+mod evictions;
 mod facade;
 mod formats;
 mod gguf;

@@ -9,6 +9,7 @@ mod cite;
 mod clients;
 mod embeddings;
 mod ends;
+mod evict;
 mod fields;
 mod formats;
 mod interventions;

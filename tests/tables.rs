@@ -106,7 +106,7 @@ impl Run {
     }
 
     fn conditions(&self) -> Vec<Condition> {
-        Condition::beside(&[Condition::PLAIN], &[], self.right.len() as u32)
+        Condition::beside(&[Condition::PLAIN], (&[], &[]), self.right.len() as u32)
     }
 
     fn plan(&self) -> Vec<PlannedCase> {

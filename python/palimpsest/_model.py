@@ -112,6 +112,7 @@ class Model:
         top_keys: int = 0,
         targets: Sequence[Target] = (),
         knockouts: Sequence[str] = (),
+        evict: str | None = None,
     ) -> Trace:
         """Reads a prompt once and measures whose attention goes where.
 
@@ -123,12 +124,17 @@ class Model:
           difference, or {"position", "token", "against"}.
         - `knockouts`: paths to block, such as `"query->old"`: all rows from the first of `query` on do not see `old`; `"query->old@8..16"`
           at layers 8 to 15 alone.
+        - `evict`: keys of the text before the question (the span `query`, else what follows the last span) that the question does not see:
+          `"snapkv:0.25"`, as of `palimpsest run --evict`; `Trace.kept` has what was kept. Not together with knock-outs, largest keys,
+          targets and lengths.
 
         >>> model.trace(prompt, rows=["query"], heads="mean", knockouts=["query->old"]).to_numpy()[:, 0, 0, 0].max()
         np.float32(0.0)
+        >>> list(model.trace(prompt, evict="streaming:0.5").kept)
+        ['old', 'new']
         """
         rows = self._rows(prompt, rows)
-        asked = _asked(rows, measures, top_keys, targets, knockouts)
+        asked = _asked(rows, measures, top_keys, targets, knockouts, evict)
         if not prompt.spans:
             raise _native.Error("prompt: no span is named; name parts of the text with spans={label: text}")
         with progress(len(prompt), "prefill", "tokens") as told:
@@ -142,12 +148,13 @@ class Model:
         max_tokens: int = 64,
         rows: Sequence[str] = ("answer",),
         knockouts: Sequence[str] = (),
+        evict: str | None = None,
         **sampling: float,
     ) -> Answer:
         """Generates an answer, greedily unless `temperature`, `top_p` and `seed` say otherwise, and measures it.
 
         `rows` may be `answer` (the mean over the generated tokens), `each` (each of them: `mass_each`), `last`, and spans. Masses are
-        [layers, heads, rows, spans] of the prompt's spans.
+        [layers, heads, rows, spans] of the prompt's spans. `knockouts` and `evict` are those of `trace`.
 
         >>> model.generate(prompt, max_tokens=3, rows=["answer", "each"]).trace.to_numpy("mass_each").shape
         (30, 9, 3, 3)
@@ -155,7 +162,7 @@ class Model:
         unknown = sorted(set(sampling) - {"temperature", "top_p", "seed"})
         if unknown:
             raise TypeError(f"generate has no setting {', '.join(unknown)}; it has temperature, top_p, seed")
-        asked = _asked(rows, None, 0, (), knockouts)
+        asked = _asked(rows, None, 0, (), knockouts, evict)
         asked["generate"] = {"max_tokens": max_tokens, **sampling}
         with progress(len(prompt) + max_tokens, "answer", "tokens") as told:
             (text, thought, stop, tokens, thought_tokens), (arrays, metadata) = self._native.generate(
@@ -240,6 +247,7 @@ def _asked(
     top_keys: int,
     targets: Sequence[Target],
     knockouts: Sequence[str],
+    evict: str | None,
 ) -> dict[str, Any]:
     for name, value in (("rows", rows), ("measures", measures), ("targets", targets), ("knockouts", knockouts)):
         if isinstance(value, str):
@@ -259,4 +267,5 @@ def _asked(
         "top_keys": top_keys,
         "targets": [target(given) for given in targets],
         "knockouts": list(knockouts),
+        "evict": evict,
     }

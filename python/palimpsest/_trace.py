@@ -37,6 +37,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "delta_signed_each": ("delta_layer", "value_head", "generated", "span"),
     "delta_share_each": ("delta_layer", "value_head", "generated", "span"),
     "generated": ("generated",),
+    "kept": ("kept_layer", "kv_head", "span"),
 }
 _BY_ROW = ("mass", "share", "density", "value_norm", "output_norm", "sink")
 
@@ -53,6 +54,7 @@ class Trace:
     | `attribution` | float32 [targets, layers, heads, spans + 1] | parts of a logit; the last span is what is in none |
     | `attribution_other` | float32 [targets, parts] | the rest of it: feed-forwards and the embedding |
     | `mass_each` | float32 [layers, heads, generated, spans] | the same of each generated token |
+    | `kept` | float32 [layers that evict, KV heads, spans] | with `evict`, the share of each span's keys that was kept; NaN behind the question's begin |
     | `first_token` | float32 [layers, heads, rows] | mass on the prompt's first token, an attention sink; its spans' masses include it |
     | `sink`, `delta_signed`, `delta_share`, `generated` | | as in the file of `palimpsest trace` |
 
@@ -102,6 +104,20 @@ class Trace:
             return list(json.loads(self.metadata["heads"]))
         return list(range(self.arrays["mass"].shape[1])) if "mass" in self.arrays else []
 
+    @property
+    def kept(self) -> dict[str, float]:
+        """With `evict`: the share of each span's keys before the question that was kept, mean over layers and KV heads; empty without.
+
+        `to_numpy("kept")` has the layers and heads.
+
+        >>> model.trace(prompt, evict="knorm:8").kept.keys()
+        dict_keys(['old', 'new'])
+        """
+        if "kept" not in self.arrays:
+            return {}
+        shares = self.arrays["kept"].mean(axis=(0, 1), dtype=np.float64)
+        return {span: float(share) for span, share in zip(self.spans, shares) if not np.isnan(share)}
+
     def to_numpy(self, name: str = "mass") -> Array:
         """The array called `name`, without a copy: float32 [layers, heads, rows, spans] of `mass`.
 
@@ -119,6 +135,7 @@ class Trace:
             "row": self.rows,
             "span": self.spans,
             "delta_layer": json.loads(self.metadata.get("delta_layers", "[]")),
+            "kept_layer": json.loads(self.metadata.get("kept_layers", "[]")),
             "position": json.loads(self.metadata.get("top_positions", "[]")),
             "attribution_span": json.loads(self.metadata.get("attribution_spans", "[]")),
             "part": json.loads(self.metadata.get("parts", "[]")),
@@ -233,6 +250,8 @@ class Trace:
         by_span = mean.mean(axis=0)
         hidden = json.loads(self.metadata.get("hidden", "[]"))
         parts = [f"<p>knocked out: {_html.escaped(path['text'])}</p>" for path in hidden]
+        if "evict" in self.metadata:
+            parts.append(f"<p>evicted: {_html.escaped(self.metadata['evict'])}</p>")
         parts.append(f"<p>attention of <b>{_html.escaped(self.rows[0])}</b>, mean over layers and heads</p>")
         if self.prompt is not None:
             ranges = [(label, start, end) for label, (start, end) in self.prompt.spans.items()]

@@ -12,6 +12,7 @@ use palimpsest_core::engine::{
     Backend, ContextLength, Event, Generate, LOGITS_AT_ONCE, LocalModel, LocalOptions, ModelText, Reuse,
     Sampling,
 };
+use palimpsest_core::evict::Evict;
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,7 +25,7 @@ use super::work::{self, Queue, Watch};
 /// Spans planned for in memory.
 const OBSERVED: ObservedSpans = ObservedSpans { rows: 16, keys: 256, generated: 256 };
 
-/// Label of the question; causes are measured of the spans before it.
+/// Label of the question: causes are measured of the spans before it, keys evicted there.
 const QUESTION: &str = "query";
 
 /// Token limits of needle prompts and answers, as in `palimpsest heads`.
@@ -111,15 +112,22 @@ impl AskedAnswer {
     }
 }
 
-/// Parses a request; `generate` has its own options.
+/// Parses a request; `generate` and `evict` have their own options.
 fn job_of(asked: &str, prompt: &Prompt, text: &ModelText) -> anyhow::Result<(TraceJob, Generate)> {
     let mut asked: Value = serde_json::from_str(asked)?;
-    let answer = asked.as_object_mut().and_then(|asked| asked.remove("generate"));
+    let mut own = |name: &str| asked.as_object_mut().and_then(|asked| asked.remove(name));
+    let (answer, evict) = (own("generate"), own("evict"));
+    let evict: Option<Evict> = evict.map(serde_json::from_value).transpose()?.flatten();
     let answer: Option<AskedAnswer> = answer.map(serde_json::from_value).transpose()?.flatten();
     let generate = answer.map(|answer| answer.generate(text)).transpose()?.unwrap_or_default();
     let request: ObserveRequest = serde_json::from_value(asked)?;
     let request = ObserveRequest { generate: Some(generate.room()), ..request };
-    Ok((request.of_prompt(&prompt.named, text.into(), PLACE)?, generate))
+    let job = request.of_prompt(&prompt.named, text.into(), PLACE)?;
+    let job = match evict {
+        None => job,
+        Some(evict) => job.evicting(evict, QUESTION, generate.sampling.seed)?,
+    };
+    Ok((job, generate))
 }
 
 impl Model {

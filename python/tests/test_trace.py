@@ -174,3 +174,49 @@ def test_rows_that_are_not_there_are_refused_by_name(tiny, prompt):
 def test_the_default_rows_are_those_that_the_prompt_has(tiny, prompt):
     assert tiny.trace(prompt).rows == ["query", "last"]
     assert tiny.trace(tiny.prompt("one two", spans={"a": "one"})).rows == ["last"]
+
+
+@pytest.mark.parametrize("name", ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"])
+def test_a_policy_that_keeps_all_has_the_bits_of_none(name):
+    model = palimpsest.Model.load(FIXTURES / name)
+    prompt = model.prompt(TEXT, spans=SPANS)
+    plain = model.generate(prompt, max_tokens=6, rows=["query", "answer"])
+    evicting = model.generate(prompt, max_tokens=6, rows=["query", "answer"], evict="snapkv:1.0")
+    assert evicting.tokens == plain.tokens
+    assert evicting.to_numpy().tobytes() == plain.to_numpy().tobytes()
+    assert plain.trace.kept == {} and "evict" not in plain.trace.metadata
+    assert all(share == 1 for share in evicting.trace.kept.values())
+
+
+def test_evicted_keys_are_not_seen_and_shares_say_which(tiny, prompt):
+    trace = tiny.trace(prompt, evict="streaming:0.5")
+    shares, start = trace.to_numpy("kept"), prompt.spans["query"][0]
+    assert shares.shape[::2] == (tiny.layers, 3) and shares.dtype == np.float32
+    assert np.isnan(shares[..., 2]).all() and trace.spans == ["old", "new", "query"]
+    # The first four keys and the latest stay, by all heads alike.
+    assert 0 < trace.kept["old"] < 1 and (shares == shares[:1, :1]).all(where=~np.isnan(shares))
+    old, new = prompt.spans["old"], prompt.spans["new"]
+    recent = range(start - (start // 2 - 4), start)
+    expected = [sum(at < 4 or at in recent for at in range(*span)) / (span[1] - span[0]) for span in (old, new)]
+    assert np.allclose(list(trace.kept.values()), expected, atol=1e-6)
+    assert trace.metadata["evict"] == "streaming:0.5" and "evicted: streaming:0.5" in trace._repr_html_()
+    data = trace.to_xarray()["kept"]
+    assert data.dims == ("kept_layer", "kv_head", "span") and data["span"].values.tolist() == trace.spans
+    # Whole spans: what is evicted gets nothing, and the plain trace afterwards is the one before.
+    before = tiny.trace(prompt).to_numpy()
+    session = tiny.trace(prompt, rows=["query"], evict=f"oldest:{start - old[1]}")
+    assert session.kept["old"] == 0 and session.to_numpy()[..., 0].max() == 0 < before[:, :, 0, 0].min()
+    assert tiny.trace(prompt).to_numpy().tobytes() == before.tobytes()
+
+
+def test_evictions_that_cannot_be_are_refused_by_name(tiny, prompt):
+    with pytest.raises(palimpsest.Error, match="it has no `:`"):
+        tiny.trace(prompt, evict="snapkv")
+    with pytest.raises(palimpsest.Error, match="marks as evidence"):
+        tiny.trace(prompt, evict="oracle:0.5")
+    for more in ({"knockouts": ["query->old"]}, {"top_keys": 2}, {"targets": [5]}, {"measures": ["mass", "value_norm"]}):
+        with pytest.raises(palimpsest.Error, match="evict is not measured together with"):
+            tiny.trace(prompt, evict="snapkv:0.5", **more)
+    whole = tiny.prompt("where is it?", spans={"query": "where is it?"})
+    with pytest.raises(palimpsest.Error, match="evict needs tokens before the question"):
+        tiny.trace(whole, evict="snapkv:0.5")

@@ -14,7 +14,10 @@ use crate::runs::causes::case::SessionChoice;
 use crate::runs::causes::context_cite::SurrogateOptions;
 use crate::runs::causes::contrast_rows::CONTRAST_CAUSES;
 use crate::runs::causes::removed::RemovalOptions;
+use crate::runs::causes::repair_rows::Later;
+use crate::runs::causes::repaired::RepairOptions;
 use crate::runs::causes::rows::{Ablation, CAUSES, read_lines};
+use crate::runs::causes::thoughts::ThoughtOptions;
 use crate::runs::causes::ways::{self, Way};
 use crate::runs::causes::{self, Measured};
 use crate::runs::reread::{Reread, RereadArgs};
@@ -27,7 +30,9 @@ Examples:
   palimpsest causes runs/first --windows 8 --controls 24
   palimpsest causes runs/first --total
   palimpsest causes runs/first --replace
+  palimpsest causes runs/first --repair 0,16,64,256,all
   palimpsest causes runs/first --carriers
+  palimpsest causes runs/thinking --thoughts
   palimpsest causes runs/first --contextcite 32
   palimpsest causes runs/dose --contrast --windows 8
   palimpsest causes runs/qwen3 --model ./qwen3-8b --device cuda";
@@ -48,7 +53,10 @@ Examples:
 /// --total removes each session and computes everything after it again: the total effect. --contextcite N removes N random subsets of the
 /// sessions and fits each session's contribution to the logit of the answer's probability. --replace replaces each evidence session by
 /// neutral text of equal length, so that later text keeps its positions. --carriers hides each evidence session from the question on and
-/// from one later session, to find the later sessions that hold its content. These four print first how much they will compute.
+/// from one later session, to find the later sessions that hold its content. --repair replaces each evidence session too, but reads again
+/// only its own rows and the N later rows that attended most to it, as a cache is repaired after an edit; the exact replacement is measured
+/// beside it. --thoughts tells, for answers after a thought, what of an evidence session's effect goes through the thought's rows, and
+/// through which of its sentences; its text stays as it was. These six print first how much they will compute.
 ///
 /// --contrast takes, for a benchmark whose questions name values (dose), the contrast log p(current value) - log p(stale value) in place of
 /// the answer's log probability. Rows go to DIR/contrast-causes.jsonl, measures of the prompt's last position to DIR/causes-contrast/.
@@ -66,22 +74,28 @@ pub struct Args {
     #[arg(long, help_heading = "Paths and controls")]
     softmax_only: bool,
     /// Random stretches per case that are hidden as controls; each takes a forward pass per answer; 0 for none
-    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "replace", "carriers", "contextcite"], help_heading = "Paths and controls")]
+    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "replace", "repair", "carriers", "thoughts", "contextcite"], help_heading = "Paths and controls")]
     controls: usize,
     /// Remove each session instead of hiding it, and compute the rest again
-    #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
+    #[arg(long, groups = ["left_out", "chosen"], conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     total: bool,
     /// Replace each session by neutral text of equal length, and compute the rest again
-    #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
+    #[arg(long, groups = ["left_out", "chosen"], conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     replace: bool,
+    /// Repair the cache after the replacement of each evidence session: read it and N later rows again (`all`: all of them)
+    #[arg(long, value_name = "N,...", value_delimiter = ',', conflicts_with_all = ["windows", "softmax_only", "contextcite", "left_out", "passed_on"], help_heading = "Removal")]
+    repair: Vec<Later>,
     /// Find the later sessions that hold content of the evidence
-    #[arg(long, conflicts_with_all = ["windows", "contextcite", "left_out"], help_heading = "Paths and controls")]
+    #[arg(long, group = "passed_on", conflicts_with_all = ["windows", "contextcite", "left_out"], help_heading = "Paths and controls")]
     carriers: bool,
-    /// --carriers: try single later sessions if hiding the evidence from all of them costs at least NATS more than from the question on
-    #[arg(long, value_name = "NATS", default_value_t = carriers::LEAST, requires = "carriers", help_heading = "Paths and controls")]
+    /// Find what the thought before an answer passes on of the evidence, and by which sentences
+    #[arg(long, groups = ["passed_on", "chosen"], conflicts_with_all = ["windows", "contextcite", "contrast"], help_heading = "Paths and controls")]
+    thoughts: bool,
+    /// --carriers, --thoughts: try single later sessions or sentences if hiding the evidence from all of them costs at least NATS more
+    #[arg(long, value_name = "NATS", default_value_t = carriers::LEAST, requires = "passed_on", help_heading = "Paths and controls")]
     least: f64,
-    /// Sessions that --total removes [default: all] and --replace replaces [default: evidence]
-    #[arg(long, value_enum, requires = "left_out", help_heading = "Removal")]
+    /// Sessions that --total removes [default: all], --replace replaces and --thoughts hides [default: evidence]
+    #[arg(long, value_enum, requires = "chosen", help_heading = "Removal")]
     sessions: Option<SessionChoice>,
     /// Score the answer given N random subsets of the sessions, and fit a sparse linear function of the sessions present
     #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows", help_heading = "Removal")]
@@ -106,16 +120,21 @@ fn controls(typed: &str) -> Result<usize, WrongValue> {
 
 impl Args {
     fn way(&self) -> Way {
-        let &Args { total, replace, contextcite, ablate, seed, windows, softmax_only, controls, .. } = self;
-        let usual = if replace { SessionChoice::Evidence } else { SessionChoice::All };
+        let &Args {
+            total, replace, contextcite, ablate, seed, windows, softmax_only, controls, least, ..
+        } = self;
+        let usual = if total { SessionChoice::All } else { SessionChoice::Evidence };
+        let sessions = self.sessions.unwrap_or(usual);
         match contextcite {
             Some(subsets) => {
                 Way::Surrogate(SurrogateOptions { subsets, seed, ablation: ablate, softmax_only })
             }
-            None if self.carriers => Way::Carriers(CarrierOptions { softmax_only, least: self.least }),
-            None if total || replace => {
-                Way::Removed(RemovalOptions { sessions: self.sessions.unwrap_or(usual), replace })
+            None if !self.repair.is_empty() => {
+                Way::Repaired(RepairOptions { later: self.repair.iter().map(|later| later.0).collect() })
             }
+            None if self.carriers => Way::Carriers(CarrierOptions { softmax_only, least }),
+            None if self.thoughts => Way::Thoughts(ThoughtOptions { sessions, softmax_only, least }),
+            None if total || replace => Way::Removed(RemovalOptions { sessions, replace }),
             None => Way::Blocked(CauseOptions { seed, windows, softmax_only, controls }),
         }
     }
@@ -140,7 +159,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let stop = super::interrupt::flag("stopping after the measure under way")?;
     let way = (args.way(), metric);
     let Measured { skipped, done, stopped, histories, readings } =
-        ways::measure(&run.folder, &mut model, way, &stop, true)?;
+        ways::measure(&run.folder, &mut model, way.clone(), &stop, true)?;
     let file = args.dir.join(if args.contrast { CONTRAST_CAUSES } else { CAUSES });
     note(format_args!("{done} rows added to {}, {skipped} were there", file.display()));
     for (what, (seconds, tokens)) in [("histories", histories), ("forward passes with text hidden", readings)]

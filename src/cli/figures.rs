@@ -13,6 +13,8 @@ use crate::dose::Doses;
 use crate::figures::look::{Look, Size};
 use crate::figures::{self, RunFigures, Style};
 use crate::ground::words::counted;
+use crate::ground_truth::GroundTruth;
+use crate::ground_truth::table::Row;
 use crate::progress::note;
 
 /// Draw the figures of a run as SVG, PDF and PNG; of several runs side by side.
@@ -101,6 +103,12 @@ pub(super) fn placement(files: &[(String, Vec<SplitLengths>)], folder: &Path) ->
 /// The figures of `dose --out`.
 pub(super) fn doses(doses: &Doses, folder: &Path) -> anyhow::Result<()> {
     figures::write(&figures::draw_doses(doses), folder)?;
+    Ok(())
+}
+
+/// The figure of `ground-truth --out`.
+pub(super) fn ground_truth(truth: &GroundTruth, rows: &[Row], folder: &Path) -> anyhow::Result<()> {
+    figures::write(figures::draw_ground_truth(truth, rows).as_slice(), folder)?;
     Ok(())
 }
 

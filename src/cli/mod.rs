@@ -23,6 +23,7 @@ mod export;
 #[cfg(feature = "figures")]
 mod figures;
 mod finding;
+mod ground_truth;
 mod heads;
 mod import;
 mod interrupt;
@@ -85,7 +86,7 @@ Examples:
   palimpsest view runs/first
   palimpsest report runs/first
 
-New here? docs/tutorial.md goes from the first command to a result in 15 minutes and explains twelve words.
+New here? docs/tutorial.md goes from the first command to a result in 15 minutes and explains fourteen words.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done except for rows that ended as errors (broken rows of the data, which stay until the
 data is mended; all others, which the same command retries), 130 stopped by Ctrl-C (the same command resumes)."
@@ -112,6 +113,7 @@ enum Command {
     Agree(agree::Args),
     Causes(causes::Args),
     Why(why::Args),
+    GroundTruth(ground_truth::Args),
     Heads(heads::Args),
     Trace(trace::Args),
     Serve(serve::Args),
@@ -154,6 +156,7 @@ fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Command::Agree(args) => agree::run(args),
         Command::Causes(args) => causes::run(args),
         Command::Why(args) => why::run(args),
+        Command::GroundTruth(args) => ground_truth::run(args),
         Command::Heads(args) => heads::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Serve(args) => serve::run(args),

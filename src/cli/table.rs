@@ -1,5 +1,6 @@
 //! `palimpsest table`: results of several runs, and the difference of two.
 
+use crate::evict;
 use crate::losses;
 use crate::results::table::{TableArgs, text};
 
@@ -10,6 +11,7 @@ Examples:
   palimpsest table runs/qwen --condition plain,knockout-query-old --compare
   palimpsest table runs/five --repeats --format latex
   palimpsest table runs/mem0 --memory
+  palimpsest table runs/evicted --evict
   palimpsest table runs/stale-9b runs/knowme-9b runs/subtle-9b";
 
 /// Print the results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
@@ -27,12 +29,17 @@ pub struct Args {
     /// question form
     #[arg(long, conflicts_with_all = ["condition", "repeats", "compare", "intervals"])]
     memory: bool,
+    /// Print what evictions from the cache change instead: accuracy, update effect, contrast and kept keys, one row per policy and budget,
+    /// beside the same questions with nothing evicted
+    #[arg(long, conflicts_with_all = ["condition", "repeats", "compare", "intervals", "memory"])]
+    evict: bool,
 }
 
-pub fn run(Args { table, memory }: Args) -> anyhow::Result<()> {
-    let text = match memory {
-        true => losses::tables::text(&table.dirs, table.choice(), table.format)?,
-        false => text(&table)?,
+pub fn run(Args { table, memory, evict }: Args) -> anyhow::Result<()> {
+    let text = match (memory, evict) {
+        (true, _) => losses::tables::text(&table.dirs, table.choice(), table.format)?,
+        (_, true) => evict::tables::text(&table.dirs, table.choice(), table.format)?,
+        _ => text(&table)?,
     };
     super::write_out(text.as_bytes())
 }

@@ -17,6 +17,8 @@ pub mod figures {
     use crate::benchmarks::dataset::Dataset;
     use crate::case::lengths::SplitLengths;
     use crate::dose::Doses;
+    use crate::ground_truth::GroundTruth;
+    use crate::ground_truth::table::Row;
 
     pub use super::Args;
 
@@ -35,6 +37,10 @@ pub mod figures {
     }
 
     pub fn doses(_: &Doses, _: &Path) -> anyhow::Result<()> {
+        run(Args { _rest: Vec::new() })
+    }
+
+    pub fn ground_truth(_: &GroundTruth, _: &[Row], _: &Path) -> anyhow::Result<()> {
         run(Args { _rest: Vec::new() })
     }
 }

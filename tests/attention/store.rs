@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use ndarray::{Array3, Array4};
-use palimpsest_core::attention::{AttentionStore, DeltaMasses, StoreError, Uniform, Values, write_tensors};
+use palimpsest_core::attention::{
+    AttentionStore, DeltaMasses, KeptShares, StoreError, Uniform, Values, write_tensors,
+};
 use palimpsest_core::span::Span;
 
 /// A store with only these masses, [layers, heads, rows, keys]; layers from 0, one token per position.
@@ -15,6 +17,7 @@ pub fn of_masses(mass: Array4<f32>, rows: Vec<Span>, keys: Vec<Span>) -> Attenti
         sink: None,
         uniform: None,
         delta: None,
+        kept: None,
         rows,
         keys,
         tokens: (0..tokens).collect(),
@@ -43,6 +46,7 @@ fn store() -> AttentionStore {
             signed: Array4::from_shape_fn((3, 4, 2, 3), |(a, b, c, d)| number(a + b + c) - number(d * 9)),
             share: Array4::from_shape_fn((3, 4, 2, 3), |(a, b, c, d)| number(a * 24 + b * 6 + c * 3 + d)),
         }),
+        kept: None,
         layers: vec![0, 5],
         rows: vec![new.clone(), query.clone()],
         keys: vec![Span::new("bos", 0..2), new, query],
@@ -76,6 +80,33 @@ fn a_store_is_read_back_as_it_was_saved_with_and_without_sinks_and_with_and_with
         assert_eq!(AttentionStore::load(&path).unwrap(), store);
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn what_an_eviction_kept_is_read_back_and_must_fit_the_spans() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let shares = Array3::from_shape_fn((2, 4, 3), |(a, b, c)| (a * 12 + b * 3 + c) as f32 / 24.0);
+    let store = AttentionStore { kept: Some(KeptShares { layers: vec![0, 5], shares }), ..store() };
+    store.save(&path).unwrap();
+    assert_eq!(AttentionStore::load(&path).unwrap(), store);
+    let kept = |shape: Vec<usize>, layers: Option<&str>| {
+        refusal(|tensors, metadata| {
+            let values = Values::F32(vec![f32::NAN; shape.iter().product()]);
+            tensors.push(("kept", values, shape));
+            metadata.extend(layers.map(|layers| ("kept_layers", layers.to_owned())));
+        })
+    };
+    assert_eq!(kept(vec![1, 5, 2], Some("[0]")), "");
+    for (found, expected) in [
+        (kept(vec![1, 5, 3], Some("[0]")), "`kept` has shape [1, 5, 3] where [1, 5, 2] is implied"),
+        (kept(vec![2, 5, 2], Some("[0]")), "`kept` has shape [2, 5, 2] where [1, 5, 2] is implied"),
+        (kept(vec![10], Some("[0]")), "`kept` has shape [10]"),
+        (kept(vec![1, 5, 2], None), "no `kept_layers`"),
+        (refusal(|_, m| m.push(("kept_layers", "[1]".to_owned()))), "`kept`"),
+    ] {
+        assert!(found.contains(expected), "{found:?} does not say {expected:?}");
+    }
 }
 
 #[test]

@@ -51,9 +51,9 @@ def test_heads_are_named_by_layer_and_head(page, runs, serve, case):
 
 
 def test_the_glossary_is_the_tutorial_s(page, runs, serve, tmp_path):
-    tutorial = (folders.ROOT / "docs" / "tutorial.md").read_text().split("## Twelve words")[1]
+    tutorial = (folders.ROOT / "docs" / "tutorial.md").read_text().split("## Fourteen words")[1]
     words = re.findall(r"^### (.+)$", tutorial, re.M)
-    assert len(words) == 12
+    assert len(words) == 14
     page.open(serve(runs("stale")))
     address = page.js("return location.href")
     page.click("#words-open")

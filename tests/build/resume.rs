@@ -135,6 +135,74 @@ fn an_outcome_that_a_maker_of_all_rows_made_is_missed_too() {
 }
 
 #[test]
+fn a_shard_is_refused_at_the_stage_whose_maker_needs_the_rows_of_all() {
+    let root = tempfile::tempdir().unwrap();
+    let text = r#"
+kind = "stale"
+licence = "CC0-1.0"
+tables.things = [{ name = "tea" }, { name = "milk" }]
+tables.others = [{ name = "salt" }]
+stage = [
+  { name = "first", rows = ["things"] },
+  { name = "salty", rows = ["others"], make = "distinct", with = { fields = ["name"] } },
+  { name = "read", rows = ["first"], make = "review", with = { edit = ["name"], keep = ["good"] } },
+  { name = "apart", rows = ["salty", "read"], make = "distinct", with = { fields = ["name"] } },
+  { name = "rest", rows = ["apart"] },
+]
+"#;
+    let (path, out) = (write_spec(root.path(), text), root.path().join("built"));
+    let start = |until: &str, shard: &str| {
+        palimpsest(["build", "stale", shown(&path), "--out", shown(&out), "--until", until, "--shard", shard])
+    };
+    let told = start("apart", "1/2");
+    fails(&told, 1, "stage apart: its maker distinct looks at all rows at once");
+    fails(&told, 1, "leave out --shard, or end before it by --until read");
+    assert!(!out.exists(), "a refused command changes nothing");
+    done(start("read", "1/2"));
+    assert_eq!(outcomes_of(&out, "03-read").keys().collect::<Vec<_>>(), ["milk"]);
+    assert_eq!(outcomes_of(&out, "02-salty").len(), 1);
+    std::fs::remove_dir_all(&out).unwrap();
+    done(start("apart", "0/1"));
+    assert_eq!(outcomes_of(&out, "04-apart").len(), 3);
+}
+
+#[test]
+fn rows_that_a_maker_of_all_rows_took_or_made_are_missed_if_they_change_or_are_swapped() {
+    let root = tempfile::tempdir().unwrap();
+    let text = "kind = \"stale\"\nlicence = \"CC0-1.0\"\n[[tables.things]]\nname = \"tea\"\nof = \"a leaf\"\n\
+                [[tables.things]]\nname = \"milk\"\nof = \"a cow\"\n[[stage]]\nname = \"first\"\nrows = [\"things\"]\n\
+                [[stage]]\nname = \"apart\"\nrows = [\"first\"]\nmake = \"distinct\"\nwith = { fields = [\"name\"] }\n\
+                [[stage]]\nname = \"rest\"\nrows = [\"apart\"]\n";
+    let (path, out) = (write_spec(root.path(), text), root.path().join("built"));
+    let start = |more: &[&str]| {
+        let build = ["build", "stale", shown(&path), "--out", shown(&out), "--until", "apart"];
+        palimpsest(build.iter().chain(more))
+    };
+    done(start(&[]));
+    let whole = files(&out);
+    let change = |file: &str, change: &dyn Fn(&str) -> String| {
+        let path = out.join("stages").join(file);
+        std::fs::write(&path, change(&std::fs::read_to_string(&path).unwrap())).unwrap();
+    };
+    let swap = |text: &str| {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.swap(0, 1);
+        lines.join("\n") + "\n"
+    };
+    let said = "stages/02-apart.jsonl: the rows that the maker took, or its outcomes, are other ones or stand in another order";
+    change("02-apart.jsonl", &swap);
+    fails(&start(&[]), 1, said);
+    change("02-apart.jsonl", &swap);
+    done(start(&[]));
+    assert!(files(&out) == whole);
+    change("01-first.jsonl", &|text| text.replace("a cow", "a goat"));
+    fails(&start(&[]), 1, said);
+    change("01-first.jsonl", &|text| text.replace("a goat", "a cow"));
+    done(start(&["--from", "apart"]));
+    assert!(files(&out) == whole);
+}
+
+#[test]
 fn stages_after_one_that_is_not_whole_are_built_again_and_unfinished_files_removed() {
     let (root, server) = (tempfile::tempdir().unwrap(), Erring::start(Duration::ZERO));
     let path = write_spec(root.path(), &spec(&named(&[("fine", ""), ("prose", "")])));
@@ -175,6 +243,20 @@ fn rows_that_end_in_errors_at_the_end_of_a_stage_are_held_and_asked_again() {
 }
 
 #[test]
+fn a_misspelt_field_of_a_source_ends_the_build_and_rejects_no_row() {
+    let (root, server) = (tempfile::tempdir().unwrap(), Erring::start(Duration::ZERO));
+    std::fs::write(root.path().join("more.jsonl"), "{\"name\": \"r0\", \"does\": \"fine\"}\n").unwrap();
+    let text = spec(&named(&[("fine", "")]))
+        .replace("[[tables", "sources.more = { file = \"more.jsonl\", licence = \"CC0-1.0\" }\n[[tables")
+        .replace("rows = [\"things\"]", "rows = [\"more\"]")
+        .replace("\"distinct\", fields = [\"fact\", \"value\"]", "\"holds\", expression = \"nmae != fact\"");
+    let (path, out) = (write_spec(root.path(), &text), root.path().join("built"));
+    fails(&ended(build(&path, &out, &server, &[])), 1, "stage facts: check holds: row r0: ");
+    let (path, out) = (write_spec(root.path(), &text.replace("nmae", "name")), root.path().join("right"));
+    done(ended(build(&path, &out, &server, &[])));
+}
+
+#[test]
 fn a_build_without_an_accepted_row_says_so_and_a_check_that_cannot_be_evaluated_ends_it() {
     let root = tempfile::tempdir().unwrap();
     let start = |expression: &str, name: &str| {
@@ -186,6 +268,7 @@ fn a_build_without_an_accepted_row_says_so_and_a_check_that_cannot_be_evaluated_
         palimpsest(["build", "stale", shown(&path), "--out", shown(&out)])
     };
     fails(&start("name == 'milk'", "none"), 1, "no row was accepted");
-    fails(&start("nmae == 'tea'", "missing"), 1, "stage some: check holds: row tea: ");
+    fails(&start("nmae == 'tea'", "missing"), 1, "stage some: checks[0].expression: it reads `nmae`");
+    fails(&start("name.first.second == 'tea'", "missing"), 1, "stage some: check holds: row tea: ");
     fails(&start("name", "text"), 1, "true or false belongs there");
 }

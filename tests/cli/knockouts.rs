@@ -67,12 +67,18 @@ pub fn traced(name: &str, store: &AttentionStore, knockouts: Json) -> Traced {
         if let Some(range) = knockout.get("range") {
             spans.insert(format!("range {i}"), range.clone());
         }
+        if let Some(range) = knockout.get("row_range") {
+            spans.insert(format!("rows {i}"), range.clone());
+        }
     }
     let knockouts: Vec<Json> = (knockouts.as_array().unwrap().iter().enumerate())
         .map(|(i, knockout)| {
             let mut knockout = knockout.clone();
             if knockout.as_object_mut().unwrap().remove("range").is_some() {
                 knockout["keys"] = json!(format!("range {i}"));
+            }
+            if knockout.as_object_mut().unwrap().remove("row_range").is_some() {
+                knockout["rows"] = json!(format!("rows {i}"));
             }
             knockout
         })

@@ -381,6 +381,7 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     for flags in [
         &["--total"][..],
         &["--replace", "--sessions", "all"],
+        &["--repair", "0,4,all"],
         &["--carriers", "--least", "0"],
         &["--contextcite", "4"],
     ] {
@@ -393,12 +394,15 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     let key = |line: &CauseLine| match line {
         CauseLine::Total(row) => (row.answer.probe.clone(), row.span.clone()),
         CauseLine::Replaced(row) => (row.answer.probe.clone(), format!("{} replaced", row.span)),
+        CauseLine::Repaired(row) => {
+            (row.answer.probe.clone(), format!("{} repaired {:?}", row.span, row.rows.unwrap()))
+        }
         CauseLine::Carrier(row) => {
             (row.answer.probe.clone(), format!("{} by {}", row.span, row.carrier.as_deref().unwrap()))
         }
         CauseLine::Subset(row) => (row.answer.probe.clone(), row.subset.to_string()),
         CauseLine::Surrogate(row) => (row.answer.probe.clone(), String::new()),
-        CauseLine::Blocked(_) | CauseLine::Control(_) => unreachable!(),
+        CauseLine::Blocked(_) | CauseLine::Control(_) | CauseLine::Thought(_) => unreachable!(),
     };
     let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<BTreeSet<_>>();
     assert_eq!(keys(&whole), keys(&dir));

@@ -210,6 +210,7 @@ fn causes(case: &str, item: usize) -> Vec<Value> {
         stretch,
         carrier: None,
         neutral: None,
+        rows: None,
         direct: None,
         tokens,
         layers: None,

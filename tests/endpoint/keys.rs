@@ -29,6 +29,16 @@ fn a_server_that_repeats_the_key_puts_it_into_no_answer() {
     let mut endpoint = keyed(&server.address(), slashed, patience(0)).unwrap();
     assert_eq!(endpoint.reply(&hello(), &SAMPLING).unwrap().text, "[key]");
 
+    // A reply that is JSON escapes once more.
+    let text = format!(r#"{{"fact": "{escaped}"}}"#);
+    let message = json!({"content": text, "reasoning": text});
+    let body = json!({"choices": [{"message": message, "finish_reason": "stop"}]}).to_string();
+    let server = serve(vec![status("200 OK", &body)]);
+    let mut endpoint = keyed(&server.address(), slashed, patience(0)).unwrap();
+    let reply = endpoint.reply(&hello(), &SAMPLING).unwrap();
+    assert_eq!(reply.text, r#"{"fact": "[key]"}"#);
+    assert_eq!(reply.thought, Some(reply.text));
+
     // What keeps no secret may be a word of an answer.
     for word in ["none", "EMPTY"] {
         let server = serve(vec![ok(&format!("{word} of it"), "stop")]);

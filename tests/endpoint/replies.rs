@@ -182,6 +182,13 @@ fn everything_of_a_reply_but_its_text_is_optional() {
         let error = reply.unwrap_err();
         assert!(error.contains(said) && asked == 1, "{message}: {error}");
     }
+    // An empty reply is told apart from one that is no reply.
+    for (content, is_empty) in [(json!(""), true), (json!(null), true), (json!([]), true), (json!(7), false)]
+    {
+        let body = choice(&json!({"message": {"content": content}, "finish_reason": "stop"}));
+        let error = serve(vec![body]).endpoint(0).reply(&hello(), &SAMPLING).unwrap_err();
+        assert_eq!(error.is_empty, is_empty, "{content}: {error}");
+    }
     // Keep-alive lines and no reply after them.
     let (reply, asked) = replied(vec![status("200 OK", "\n\n \n"), ok("whole", "stop")], 1);
     assert_eq!((reply.unwrap().text.as_str(), asked), ("whole", 2));

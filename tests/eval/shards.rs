@@ -75,7 +75,7 @@ fn merging_refuses_gaps_doubles_strangers_and_unfinished_shards() {
     // Differing conditions are named, not printed as JSON.
     let header = std::fs::read(dirs[1].join("run.json")).unwrap();
     let mut other: RunHeader = serde_json::from_slice(&header).unwrap();
-    other.identity.conditions = Condition::beside(&[Condition::PLAIN], &[], 2);
+    other.identity.conditions = Condition::beside(&[Condition::PLAIN], (&[], &[]), 2);
     let other = RunHeader::new(other.identity, other.shard, other.machine);
     std::fs::write(dirs[1].join("run.json"), serde_json::to_vec(&other).unwrap()).unwrap();
     let error = merge(&out, &dirs).unwrap_err().to_string();

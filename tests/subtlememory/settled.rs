@@ -39,7 +39,8 @@ fn made(dir: &Path, repetitions: u32, answer: impl Fn(&str, &PlannedProbe, usize
     let plan = PlannedCase::of(&sample_case());
     let settings = ["oracle", "default"]
         .map(|name| *SUBTLEMEMORY.settings.iter().find(|setting| setting.name == name).unwrap());
-    let conditions = Condition::beside(&settings.each_ref().map(Condition::of_setting), &[], repetitions);
+    let conditions =
+        Condition::beside(&settings.each_ref().map(Condition::of_setting), (&[], &[]), repetitions);
     let digest = |name: &str| NameAndDigest { name: name.to_owned(), digest: "d".repeat(64) };
     let identity = json!({
         "benchmark": "subtlememory", "dataset": digest("sample"), "model": digest("model-9b"), "dtype": null, "prompts": null,

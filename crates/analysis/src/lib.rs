@@ -2,8 +2,10 @@
 
 pub mod agreement;
 pub mod dose;
+pub mod evict;
 pub mod export;
 pub mod finding;
+pub mod ground_truth;
 pub mod heads;
 pub mod lens;
 pub mod losses;

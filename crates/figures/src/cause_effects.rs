@@ -330,10 +330,18 @@ pub(super) fn residue(residues: &Residues, title: String, origin: &Origin) -> Op
             Line { group: role.to_owned(), label, estimate, colour, mark: None }
         })
     });
+    let has_thoughts = residues.sessions.iter().any(|one| one.thought.through().is_some());
+    let thoughts = match has_thoughts {
+        true => {
+            " Through the thought: what hiding the session from the rows of the thought too takes beyond hiding it from question and answer. \
+             Carried by a third of the thought: the same for the rows of each of its sentences by itself."
+        }
+        false => "",
+    };
     let caption = format!(
         "Direct: the session is hidden from everything from the question on, as its eviction from a cache does. Removed, replaced by neutral text \
          of equal length, hidden from all later rows: it plays no part. Left: that less the direct effect, which is held by later positions. \
-         Carried: what hiding the session from later sessions at such a distance, each by itself, takes beyond the direct effect. Means over the \
+         Carried: what hiding the session from later sessions at such a distance, each by itself, takes beyond the direct effect.{thoughts} Means over the \
          sessions in a role and the answers of a case, then over cases; {needs}."
     );
     let intervals = Intervals { axis: axis.to_owned(), lines: lines.collect(), ..Intervals::default() };

@@ -8,7 +8,7 @@ use super::meaning::Meaning;
 use super::rows::{Intervals, Line};
 use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{INK, UNIT};
-use super::{Figure, Origin, captions, cause_effects, maps};
+use super::{Figure, Origin, captions, cause_effects, maps, repairs};
 use palimpsest_analysis::finding::Dot;
 use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, OTHERS, Predictor, TOP};
 use palimpsest_analysis::lens::table::lines_csv;
@@ -29,6 +29,7 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Vec<Figure>
     }
     let title = format!("What hiding a {} leaves of its effect", told.segment);
     figures.extend(cause_effects::residue(&causes.residues, title, origin));
+    figures.extend(repairs::left(&causes.residues, told.segment, origin));
     if causes.has_windows() {
         let aligned = !study.benchmark.lens.anchors.is_empty();
         figures.push(cause_effects::windows(told));

@@ -1,5 +1,7 @@
 //! Figures of a dose run: update effects, attention and causes by factor, chains, and maps. CSV: one row per point.
 
+use std::path::Path;
+
 use super::axis::{padded, spanning};
 use super::meaning::Meaning;
 use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
@@ -22,19 +24,19 @@ pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
     let of_chains = chains.iter().flat_map(|chains| [by_position(chains), errors(chains)]);
     let first = [effect(doses), over_updating(doses), order(doses)].into_iter().chain(of_chains);
     let all = first.chain([attention(doses)]).chain(beside_cause(doses));
-    all.filter_map(|about| about.figure(doses)).collect()
+    all.filter_map(|about| about.figure(&origin(doses))).collect()
 }
 
 #[derive(Debug, Clone)]
-struct DoseLine {
+pub(super) struct DoseLine {
     /// Legend name; equal names have equal strokes in all panels.
     name: String,
     stroke: Stroke,
-    points: Vec<Option<Estimate>>,
+    pub points: Vec<Option<Estimate>>,
 }
 
 impl DoseLine {
-    fn of(name: impl Into<String>, stroke: Stroke, points: Vec<Option<Estimate>>) -> Self {
+    pub fn of(name: impl Into<String>, stroke: Stroke, points: Vec<Option<Estimate>>) -> Self {
         DoseLine { name: name.into(), stroke, points }
     }
 
@@ -51,14 +53,14 @@ impl DoseLine {
 }
 
 #[derive(Debug, Clone, Default)]
-struct DosePanel {
-    title: String,
-    x_label: String,
-    levels: Vec<String>,
-    lines: Vec<DoseLine>,
-    items: Vec<DoseLine>,
+pub(super) struct DosePanel {
+    pub title: String,
+    pub x_label: String,
+    pub levels: Vec<String>,
+    pub lines: Vec<DoseLine>,
+    pub items: Vec<DoseLine>,
     /// Dotted reference lines, in the colour of their series.
-    baselines: Vec<(f64, Colour)>,
+    pub baselines: Vec<(f64, Colour)>,
 }
 
 /// Opacity of a single item: a lone line must be seen in the legend, too.
@@ -105,13 +107,18 @@ impl DosePanel {
 
 pub(super) fn origin(doses: &Doses) -> Origin {
     let gated = if doses.gated { " · items that pass the gate" } else { "" };
-    let folder = doses.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let items = counted(doses.items().len(), "item");
+    origin_of((&doses.model, &doses.dataset), &format!("{items}{gated}"), &doses.dir)
+}
+
+/// Origin of figures of one run folder that counts its units itself.
+pub(super) fn origin_of((model, dataset): (&str, &str), units: &str, dir: &Path) -> Origin {
+    let folder = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = |text: &str| shortened(text.rsplit(['/', '\\']).next().unwrap_or(text), 48);
-    let (model, dataset, items) =
-        (name(&doses.model), name(&doses.dataset), counted(doses.items().len(), "item"));
+    let (model, dataset) = (name(model), name(dataset));
     // A folder named after its data tells nothing more.
     let folder = if folder == dataset { String::new() } else { format!(" · {folder}") };
-    Origin { line: format!("{model} · {dataset} · {items}{gated}{folder}"), ..Origin::default() }
+    Origin { line: format!("{model} · {dataset} · {units}{folder}"), ..Origin::default() }
 }
 
 pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
@@ -151,14 +158,14 @@ fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePa
 
 /// A figure of lines over levels.
 #[derive(Default)]
-struct About {
-    name: &'static str,
-    title: &'static str,
-    caption: String,
-    y_label: &'static str,
-    baseline: Option<&'static str>,
-    ends: (f64, f64),
-    panels: Vec<DosePanel>,
+pub(super) struct About {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub caption: String,
+    pub y_label: &'static str,
+    pub baseline: Option<&'static str>,
+    pub ends: (f64, f64),
+    pub panels: Vec<DosePanel>,
 }
 
 const INTERVALS: &str =
@@ -166,7 +173,7 @@ const INTERVALS: &str =
 
 impl About {
     /// `None` without lines.
-    fn figure(mut self, doses: &Doses) -> Option<Figure> {
+    pub fn figure(mut self, origin: &Origin) -> Option<Figure> {
         self.panels.retain(|panel| !panel.lines.is_empty());
         if self.panels.is_empty() {
             return None;
@@ -186,7 +193,7 @@ impl About {
             ..Sheet::default()
         };
         let csv = self.csv();
-        Some(sheet.headed(&origin(doses), self.title.to_owned()).figure(self.name, self.caption, csv))
+        Some(sheet.headed(origin, self.title.to_owned()).figure(self.name, self.caption, csv))
     }
 
     /// Value range of all panels; outliers among items do not extend it.

@@ -31,7 +31,9 @@ mod difference;
 mod dose;
 mod dose_maps;
 mod drawing;
+mod evict;
 mod figure;
+mod ground_truth;
 mod legend;
 pub mod look;
 mod map;
@@ -43,6 +45,7 @@ mod panel;
 mod pdf;
 mod plot;
 mod raster;
+mod repairs;
 mod rows;
 mod runs;
 mod shades;
@@ -57,6 +60,7 @@ use cause_effects::Told;
 
 pub use charts::{distribution, placement};
 pub use figure::{Figure, FigureError, write};
+pub use ground_truth::draw_ground_truth;
 pub use look::Look;
 pub use runs::{RunFigures, charts, draw_runs};
 pub use source::{Origin, Source};
@@ -147,7 +151,9 @@ fn draw_attended_used(causes: &Causes, study: &Study, dots: &[Dot]) -> Option<Fi
 pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
     let title = "What hiding a session leaves of its effect on the contrast".to_owned();
     let left = cause_effects::residue(&doses.residues, title, &dose::origin(doses));
-    dose::of_lines(doses).into_iter().chain(dose_maps::of_maps(doses)).chain(left).collect()
+    let repaired = repairs::left(&doses.residues, "session", &dose::origin(doses));
+    let figures = dose::of_lines(doses).into_iter().chain(dose_maps::of_maps(doses));
+    figures.chain(left).chain(repaired).collect()
 }
 
 /// Curves of several runs of one benchmark, side by side on shared value axes.

@@ -8,6 +8,7 @@ use anyhow::bail;
 
 use super::{Figure, MOST_BESIDE, Origin, Source, look};
 use palimpsest_analysis::dose::{DoseError, DoseOptions, Doses};
+use palimpsest_analysis::evict::Evictions;
 use palimpsest_analysis::lens::causes::Causes;
 use palimpsest_analysis::lens::selection::joined;
 use palimpsest_analysis::lens::{Condition, Lens, LensError, Options, Scale, Selection, Study};
@@ -40,10 +41,13 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
     }
     let others = || -> anyhow::Result<Vec<Figure>> {
         let mut figures = charts(dirs, judge, asked)?;
-        // Memory systems and doses belong to a whole run.
+        // Memory systems, doses and evictions belong to a whole run.
         if let ([dir], []) = (dirs, asked) {
             figures.extend(of_memory(dir, judge)?);
             figures.extend(of_doses(dir)?);
+            let folder = RunFolder::read(dir)?;
+            let evictions = Evictions::open(&folder, folder.benchmark()?, JudgeChoice::of(judge))?;
+            figures.extend(evictions.iter().flat_map(super::evict::of_evictions));
         }
         Ok(figures)
     };

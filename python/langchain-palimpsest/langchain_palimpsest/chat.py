@@ -70,7 +70,7 @@ class ChatPalimpsest(BaseChatModel):
     score: bool | dict[str, Any] = False
     #: Paths blocked, such as `messages[0]->TITLE`.
     knockouts: list[str] = Field(default_factory=list)
-    #: Further fields of `palimpsest`: `heads`, `layers`, `top_keys`, `spans`, `answer`, `token_ids`.
+    #: Further fields of `palimpsest`: `heads`, `layers`, `top_keys`, `spans`, `answer`, `token_ids`, `evict`.
     attention: dict[str, Any] = Field(default_factory=dict)
     #: Further fields of the request.
     extra_body: dict[str, Any] = Field(default_factory=dict)

@@ -119,6 +119,7 @@ impl Pipeline {
         for (name, value) in set {
             spec.settings.extend(value.map(|value| (name.to_owned(), value)));
         }
+        spec.check(&self.spec)?;
         for stage in self.from.iter().chain(&self.until) {
             position(&spec, stage).map_err(|error| WrongUsage(error.to_string()))?;
         }
@@ -130,6 +131,9 @@ pub(super) fn run(kind: &str, args: &Pipeline) -> anyhow::Result<()> {
     let (spec, base) = args.spec(kind)?;
     args.models.check()?;
     let shard = args.shard.map(|shard| (shard.index, shard.count));
+    if shard.is_some_and(|(_, count)| count > 1) {
+        rows::check_shard(&spec, args.until.as_deref())?;
+    }
     let (known, sources) = rows::read(&spec, base)?;
     if args.estimate {
         return tell_estimate(&estimate(&spec, &known, Part { limit: args.limit, shard }, &seen(&args.out)?));
@@ -159,11 +163,15 @@ fn seen(dir: &Path) -> anyhow::Result<Vec<Yield>> {
 
 fn tell_estimate(all: &[Estimate]) -> anyhow::Result<()> {
     let number = |number: f64| grouped(number.round() as u64);
-    for Estimate { stage, rows, is_counted, most_asks, most_tokens, asks } in all {
+    for Estimate { stage, rows, is_counted, unknown, most_asks, most_tokens, asks } in all {
         let about = if *is_counted { "" } else { "about " };
         let seen = asks.map(|asks| format!(", {} as in the folder", number(asks))).unwrap_or_default();
         let [rows, asks, tokens] = [rows, most_asks, most_tokens].map(|most| number(*most));
-        say(format_args!("{stage}: {about}{rows} rows, {asks} asks at most{seen}, {tokens} tokens at most"))?;
+        let least = |list| format!("; a lower bound: `{list}` has an unknown length and counts as one");
+        let least = unknown.as_ref().map(least).unwrap_or_default();
+        say(format_args!(
+            "{stage}: {about}{rows} rows, {asks} asks at most{seen}, {tokens} tokens at most{least}"
+        ))?;
     }
     let sum = |of: fn(&Estimate) -> f64| number(all.iter().map(of).sum());
     say(format_args!("in all: {} asks, {} tokens at most", sum(|of| of.most_asks), sum(|of| of.most_tokens)))

@@ -33,7 +33,10 @@ impl Effects {
                 AblationKind::Blocked => "blocked",
                 AblationKind::Removed => "removed",
                 // Residues are reported in the summary of causes.
-                AblationKind::Control | AblationKind::Replaced | AblationKind::Carried => continue,
+                AblationKind::Control
+                | AblationKind::Replaced
+                | AblationKind::Repaired
+                | AblationKind::Carried => continue,
             };
             if let Some(role) = &row.role {
                 let pool = controls.get(&(&row.answer, row.layers)).into_iter().flatten();

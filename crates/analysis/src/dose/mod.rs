@@ -150,6 +150,16 @@ impl Doses {
     }
 }
 
+/// Cells of a condition's contrasts, without attention and effects of sessions; empty for other benchmarks.
+pub fn contrasts_of(run: &RunFolder, condition: &str) -> Vec<Cell> {
+    let records = match run.header.identity.benchmark == DOSE.name {
+        true => records::of(run, condition),
+        false => Vec::new(),
+    };
+    let answers = records.iter().filter_map(|record| Answer::of(record, record.row?));
+    cell::cells(&answers.collect::<Vec<_>>())
+}
+
 fn blind(answers: &[Answer]) -> Option<(Estimate, f64)> {
     let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
     let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;

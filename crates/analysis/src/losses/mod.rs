@@ -94,7 +94,7 @@ impl Losses {
         choice: JudgeChoice<'_>,
     ) -> Result<Option<Self>, LossError> {
         let conditions = run.header.identity.conditions_or_plain().iter();
-        let of_memory = conditions.filter(|one| one.repetition == 0 && one.knockout.is_none());
+        let of_memory = conditions.filter(|one| one.repetition == 0 && one.is_open());
         let of_memory: Vec<(&Condition, &MemoryContext)> =
             of_memory.filter_map(|one| Some((one, one.memory.as_ref()?))).collect();
         if of_memory.is_empty() {

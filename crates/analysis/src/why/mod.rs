@@ -52,11 +52,11 @@ pub struct Measured {
     pub stopped: bool,
 }
 
-/// Answers to label: no errors, under conditions that block nothing.
+/// Answers to label: no errors, under conditions that neither block nor evict.
 pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
-    let blocks = |name: &str| conditions.iter().any(|one| one.name == name && one.knockout.is_some());
-    folder.answers.iter().filter(|row| row.error.is_none() && !blocks(&row.condition)).collect()
+    let hides = |name: &str| conditions.iter().any(|one| one.name == name && !one.is_open());
+    folder.answers.iter().filter(|row| row.error.is_none() && !hides(&row.condition)).collect()
 }
 
 /// Rejects benchmarks without roles of both sides.

@@ -11,8 +11,8 @@ use super::distribution::Distribution;
 use super::prompt::History;
 use crate::attention::LayerHoles;
 use crate::engine::{
-    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, is_likeliest, log_p,
-    log_sum_exp,
+    Backend, Branch, EngineError, Event, Repairing, Request, RequestError, Reuse, Session, Task,
+    is_likeliest, log_p, log_sum_exp,
 };
 
 /// A generated answer.
@@ -157,6 +157,12 @@ pub struct Metric {
     distributions: Vec<Option<Distribution>>,
 }
 
+/// A position of the unchanged answer: prediction, the second value's log-probability, and the kept distribution.
+type Plain = (Position, f64, Option<Distribution>);
+
+/// Maps a position and its logits (vocab).
+type At<'a> = &'a (dyn Fn(usize, &[f32]) -> Plain + Sync);
+
 /// One measurement after a history: metric, rest of the prompt, and hidden keys.
 pub type Reading<'a> = (&'a Metric, &'a [u32], &'a LayerHoles);
 
@@ -169,6 +175,54 @@ impl Metric {
         target: Target<'_>,
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Self, RequestError> {
+        Self::baseline(target, |forced, at| {
+            let mut read = Vec::new();
+            let mut take = |_: usize, positions| {
+                read = positions;
+                true
+            };
+            let plain = vec![forcing(history.rest, forced, &LayerHoles::default())];
+            let at = |_: usize, position: usize, logits: &[f32]| at(position, logits);
+            force(session, &history.tokens, plain, &at, go_on, &mut take)?;
+            Ok(read)
+        })
+    }
+
+    /// [`Self::read`] after `rest` and a history that is kept to be repaired.
+    pub fn read_unrepaired(
+        repairing: &mut Repairing,
+        rest: &[u32],
+        target: Target<'_>,
+    ) -> Result<Self, RequestError> {
+        Self::baseline(target, |forced, at| {
+            let mut read = Vec::new();
+            let mut take = |_: usize, first, logits: &Tensor| collect(logits, first, at, &mut read);
+            repairing.read((&[], &[]), &[(rest, &forced[..])], &mut |_| true, &mut take)?;
+            Ok(read)
+        })
+    }
+
+    /// Measures each metric after its rest of a prompt and a repaired history: `rows` of the edited history `tokens` are read again. `go_on`
+    /// gets their number and returns false to stop.
+    pub fn repaired(
+        metrics: &[(&Metric, &[u32])],
+        repairing: &mut Repairing,
+        (rows, tokens): (&[usize], &[u32]),
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<EffectRow>, RequestError> {
+        let mut read: Vec<Vec<(Position, f64)>> = metrics.iter().map(|_| Vec::new()).collect();
+        let readings: Vec<_> = metrics.iter().map(|(metric, rest)| (*rest, &*metric.forced)).collect();
+        repairing.read((rows, tokens), &readings, go_on, &mut |nth, first, logits| {
+            let at = |position: usize, logits: &[f32]| metrics[nth].0.at(position, logits);
+            collect(logits, first, at, &mut read[nth])
+        })?;
+        Ok(metrics.iter().zip(&read).filter_map(|((metric, _), read)| metric.row(read)).collect())
+    }
+
+    fn baseline(
+        target: Target<'_>,
+        read: impl FnOnce(&Arc<[u32]>, At<'_>) -> Result<Vec<Plain>, RequestError>,
+    ) -> Result<Self, RequestError> {
         let (forced, thought, against): (Arc<[u32]>, _, _) = match target {
             Target::Answer(said) if said.thought >= said.tokens.len() => {
                 return Err(EngineError::EmptyPrompt.into());
@@ -176,20 +230,14 @@ impl Metric {
             Target::Answer(said) => (said.tokens.into(), said.thought, None),
             Target::Values(pair) => (Arc::clone(&pair.forced), 0, Some(pair.against)),
         };
-        let at = |_: usize, at: usize, logits: &[f32]| {
+        let at = |at: usize, logits: &[f32]| {
             let log_sum = log_sum_exp(logits);
             let is_kept = against.is_none() && (at == 0 || at >= thought);
             let distribution = is_kept.then(|| Distribution::of(logits, log_sum));
             let other = against.map_or(0.0, |token| log_p(token, logits, log_sum));
             (Position::with(forced[at], logits, log_sum), other, distribution)
         };
-        let mut read = Vec::new();
-        let mut take = |_: usize, positions| {
-            read = positions;
-            true
-        };
-        let plain = [forcing(history.rest, &forced, &LayerHoles::default())];
-        force(session, &history.tokens, plain.into(), &at, go_on, &mut take)?;
+        let read = read(&forced, &at)?;
         let Some(&(_, other, _)) = read.last() else { return Err(EngineError::Interrupted.into()) };
         let (plain, distributions) = read.into_iter().map(|(plain, _, kept)| (plain, kept)).unzip();
         Ok(Metric { forced, thought, against: against.map(|token| (token, other)), plain, distributions })

@@ -17,8 +17,9 @@ use candle_core::{D, Result, Tensor};
 use ndarray::{Array3, Array4, s};
 
 use super::answer::{AnswerRows, Answered, Step};
-use super::backends::{RowSums, segment_sums};
+use super::backends::RowSums;
 use super::delta::{self, History};
+use super::evicted::segment_sums;
 use super::masses::{DeltaMasses, EachMasses, Masses, SpanError};
 use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted, same_heads};
 use crate::span::{Span, borders, segments_of};

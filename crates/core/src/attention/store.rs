@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{DeltaMasses, Uniform};
+use super::{DeltaMasses, KeptShares, Uniform};
 use crate::span::Span;
 
 /// Attention masses of one probe, from row spans to key spans.
@@ -27,6 +27,8 @@ pub struct AttentionStore {
     pub uniform: Option<Uniform>,
     /// Implicit attention of linear-attention layers, if any.
     pub delta: Option<DeltaMasses>,
+    /// Shares of the spans' keys that were kept, if keys were evicted before the question.
+    pub kept: Option<KeptShares>,
     /// Decoder layer per entry of the first axis of `mass`; empty for models without softmax attention.
     pub layers: Vec<usize>,
     /// Row spans, in the order of the third axis.
@@ -187,6 +189,18 @@ impl Uniform {
     }
 }
 
+impl KeptShares {
+    /// Named tensor for the file.
+    pub fn tensor(&self) -> NamedTensor {
+        named_tensor("kept", &self.shares)
+    }
+
+    /// Metadata entry for the file.
+    pub fn metadata(&self) -> (&'static str, String) {
+        ("kept_layers", json!(self.layers).to_string())
+    }
+}
+
 impl AttentionStore {
     /// Writes a temporary file and renames it, so readers never see a partial file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
@@ -206,6 +220,7 @@ impl AttentionStore {
         }
         tensors.extend(self.uniform.as_ref().map(Uniform::tensor));
         tensors.extend(self.delta.iter().flat_map(DeltaMasses::tensors));
+        tensors.extend(self.kept.as_ref().map(KeptShares::tensor));
         let mut metadata = vec![
             ("format", FORMAT.to_owned()),
             ("layers", json!(self.layers).to_string()),
@@ -221,6 +236,7 @@ impl AttentionStore {
         }
         metadata.extend(self.uniform.as_ref().map(Uniform::metadata));
         metadata.extend(self.delta.as_ref().map(DeltaMasses::metadata));
+        metadata.extend(self.kept.as_ref().map(KeptShares::metadata));
         tensors_bytes(&tensors, &metadata)
     }
 
@@ -324,6 +340,17 @@ impl AttentionStore {
                 Some(DeltaMasses { layers, signed, share })
             }
         };
+        let kept = match metadata.contains_key("kept_layers") {
+            false if has("kept") => {
+                return Err("it has `kept` but its metadata has no `kept_layers`".to_owned());
+            }
+            false => None,
+            true => {
+                let layers: Vec<usize> = parsed(&metadata, "kept_layers")?;
+                let heads = tensor("kept", Dtype::F32)?.shape().get(1).copied().unwrap_or(0);
+                Some(KeptShares { shares: array("kept", [layers.len(), heads, keys.len()])?, layers })
+            }
+        };
         let ids = |name: &str| -> Result<Vec<u32>, String> {
             let view = tensor(name, Dtype::U32)?;
             match view.shape() {
@@ -347,6 +374,7 @@ impl AttentionStore {
             sink,
             uniform,
             delta,
+            kept,
             layers,
             rows,
             keys,

@@ -17,6 +17,7 @@ use super::{
     StopReason, Thinker,
 };
 use crate::attention::AttentionKernel;
+use crate::evict::Keep;
 use crate::model::{Kept, ModelFiles, OpenModel};
 use crate::text::{
     ChatTemplate, Message, MessageRole, ReasoningEffort, Split, StreamDecoder, TextError, ThinkingMode,
@@ -63,6 +64,8 @@ pub struct LocalOptions {
     pub kernel: AttentionKernel,
     /// Reserve memory for masked attention, which always uses matrix products.
     pub hides_keys: bool,
+    /// Budgets of evictions that requests may ask for, to reserve memory for what they keep.
+    pub keeps: Vec<Keep>,
     /// Thinking options.
     pub thinking: ThinkingOptions,
 }
@@ -103,6 +106,7 @@ impl Default for LocalOptions {
             kept: None,
             kernel: AttentionKernel::Auto,
             hides_keys: false,
+            keeps: Vec::new(),
             thinking: ThinkingOptions::default(),
         }
     }
@@ -216,6 +220,7 @@ impl LocalModel {
             branches,
             observed,
             kept,
+            keeps: options.keeps.clone(),
             beside,
         };
         let mut limits = Limits::of_context(context);

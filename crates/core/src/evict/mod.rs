@@ -121,6 +121,11 @@ impl Keep {
 }
 
 impl Eviction {
+    /// Keys that each key/value head keeps.
+    pub fn keys(&self) -> usize {
+        self.evict.keep.of(self.at).min(self.at)
+    }
+
     /// The first row that must be read for the policy's scores, with the question or without; `None` if it looks at keys and values alone.
     pub fn first_row(&self) -> Option<usize> {
         let reads = self.reads();
@@ -154,7 +159,7 @@ impl Eviction {
         if budget >= self.at {
             return Ok(LayerHoles::default());
         }
-        self.check_length(collector.rows.end)?;
+        self.check(collector.rows.end).map_err(candle_core::Error::wrap)?;
         let policy = self.policy(budget, collector, decoder, tokens)?;
         let kept = policy.kept(budget);
         let mut layers = vec![None; spec.layers.len()];
@@ -178,9 +183,12 @@ impl Eviction {
         let layers: Vec<(usize, &AttentionSpec)> = evicting(decoder.spec()).collect();
         let kv_heads = layers.iter().map(|(_, spec)| spec.kv_heads).max().unwrap_or(0);
         let mut shares = Array3::from_elem((layers.len(), kv_heads, self.spans.len()), f32::NAN);
-        for (l, (layer, _)) in layers.iter().enumerate() {
+        for (l, (layer, spec)) in layers.iter().enumerate() {
             let holes = holes.of(*layer);
-            for ((head, s), share) in shares.index_axis_mut(ndarray::Axis(0), l).indexed_iter_mut() {
+            let mut of_layer = shares.index_axis_mut(ndarray::Axis(0), l);
+            for ((head, s), share) in
+                of_layer.indexed_iter_mut().filter(|((head, _), _)| *head < spec.kv_heads)
+            {
                 let span = &self.spans[s];
                 let (start, end) = (span.start.min(self.at), span.end.min(self.at));
                 let place = |at: usize| match holes.kept() {
@@ -194,6 +202,18 @@ impl Eviction {
             }
         }
         KeptShares { layers: layers.iter().map(|(layer, _)| *layer).collect(), shares }
+    }
+
+    /// True if both keep the same keys of equal prompts.
+    pub(crate) fn keeps_as(&self, other: &Eviction) -> bool {
+        let known = |eviction: &Eviction| -> Vec<Span> {
+            match eviction.evict.policy {
+                PolicyName::LeastAttended | PolicyName::Oldest | PolicyName::Oracle => eviction.spans.clone(),
+                _ => Vec::new(),
+            }
+        };
+        (&self.evict, self.at, self.seed) == (&other.evict, other.at, other.seed)
+            && known(self) == known(other)
     }
 
     fn reads(&self) -> Reads {
@@ -212,23 +232,24 @@ impl Eviction {
         }
     }
 
-    /// Returns an error if the policy needs more than `rows` rows, or keys.
-    fn check_length(&self, rows: usize) -> candle_core::Result<()> {
+    /// Returns an error if the policy needs a longer history, or with [`Evict::question`] a longer prompt, than this one of `prompt`
+    /// tokens.
+    pub fn check(&self, prompt: usize) -> Result<(), EvictError> {
+        let rows = if self.evict.question { prompt } else { self.at };
         let (what, have, needs) = match self.evict.policy {
             PolicyName::SnapKv => ("rows to read", rows, snapkv::WINDOW),
             PolicyName::Tova => ("rows to read", rows, 1),
             PolicyName::ExpectedAttention => ("keys", self.at, expected_attention::SINKS),
             _ => return Ok(()),
         };
-        if have <= needs {
-            candle_core::bail!(
-                "eviction `{}`: {have} {what} are too few: {} needs more than {needs}; ask after a longer history, or evict by another \
-                 policy, such as streaming",
-                self.evict,
-                self.evict.policy
-            );
+        if self.keys() >= self.at || have > needs {
+            return Ok(());
         }
-        Ok(())
+        Err(EvictError(format!(
+            "eviction `{}`: {have} {what} are too few: {} needs more than {needs}; ask after a longer history, or evict by another \
+             policy, such as streaming",
+            self.evict, self.evict.policy
+        )))
     }
 
     fn policy(
@@ -288,7 +309,8 @@ impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // A share always has a point: `1.0` is a share, `1` a key.
-            Keep::Share(share) => write!(f, "{share:?}"),
+            Keep::Share(1.0) => f.write_str("1.0"),
+            Keep::Share(share) => share.fmt(f),
             Keep::Tokens(tokens) => tokens.fmt(f),
         }
     }

@@ -11,8 +11,11 @@ use crate::attention::SPLIT_K;
 
 mod branch;
 mod fork;
+mod rows;
 
 pub use branch::{Branch, branch_bytes, branch_rows};
+pub use rows::SavedRows;
+pub(super) use rows::runs;
 
 /// The state of every layer after one sequence.
 #[derive(Debug)]

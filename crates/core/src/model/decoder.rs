@@ -141,6 +141,12 @@ impl Decoder {
         self.norm.forward(&self.pass(&all, KvView::Variants { cache, holes }, Phase::Prefill)?)
     }
 
+    /// Reads `tokens` at ascending `positions` of the cache, whose keys and values they replace. In each layer those of all rows are written
+    /// first; then each row sees the keys up to its own, and later rows of the cache stay as they are. For caches that keep all keys.
+    pub fn forward_rows(&self, tokens: &[u32], positions: &[usize], cache: &mut Cache) -> Result<()> {
+        self.pass(tokens, KvView::Rows { cache, positions }, Phase::Prefill).map(drop)
+    }
+
     /// Output of the last layer for `tokens`, (l, hidden).
     fn pass(&self, tokens: &[u32], mut kv: KvView<'_>, phase: Phase) -> Result<Tensor> {
         let l = tokens.len();

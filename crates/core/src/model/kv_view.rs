@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor};
 
-use super::cache::{DeltaState, Seen};
+use super::cache::{DeltaState, Seen, runs};
 use super::{Branch, Cache};
 use crate::attention::{
     self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Site, Tail, Term,
@@ -22,6 +22,8 @@ pub(super) enum KvView<'a> {
     Branches { groups: Vec<Group<'a>> },
     /// The same tokens once per entry of `holes`; none stays in the cache.
     Variants { cache: &'a mut Cache, holes: &'a [LayerHoles] },
+    /// Tokens at ascending positions of the cache, whose keys and values they replace.
+    Rows { cache: &'a mut Cache, positions: &'a [usize] },
 }
 
 /// Attention settings of one forward pass; borrowed for its duration.
@@ -71,6 +73,7 @@ impl KvView<'_> {
     pub fn positions(&self, l: usize) -> Vec<usize> {
         match self {
             KvView::Sequence { cache, .. } => (cache.len()..cache.len() + l).collect(),
+            KvView::Rows { positions, .. } => positions.to_vec(),
             KvView::Variants { cache, holes } => {
                 let own = cache.len()..cache.len() + l / holes.len().max(1);
                 holes.iter().flat_map(|_| own.clone()).collect()
@@ -83,7 +86,9 @@ impl KvView<'_> {
 
     fn cache_dtype(&self) -> Option<DType> {
         match self {
-            KvView::Sequence { cache, .. } | KvView::Variants { cache, .. } => Some(cache.dtype()),
+            KvView::Sequence { cache, .. } | KvView::Variants { cache, .. } | KvView::Rows { cache, .. } => {
+                Some(cache.dtype())
+            }
             KvView::Branches { groups } => groups.first().map(|(trunk, _)| trunk.dtype()),
         }
     }
@@ -100,6 +105,18 @@ impl KvView<'_> {
                 )
             }
             KvView::Variants { cache, .. } => cache.begin(),
+            KvView::Rows { cache, positions } => {
+                let ascend = positions.is_sorted_by(|a, b| a < b);
+                let inside = positions.last().is_some_and(|last| *last < cache.len());
+                if positions.len() != l || !ascend || !inside || !cache.sees_all() {
+                    candle_core::bail!(
+                        "This is a bug: {l} tokens for {} rows of a cache of {} tokens, or layers that do not keep all keys",
+                        positions.len(),
+                        cache.len()
+                    );
+                }
+                cache.begin()
+            }
             KvView::Branches { groups } => {
                 let count: usize = groups.iter().map(|(_, rows)| rows.len()).sum();
                 let apart = groups.iter().find(|(trunk, rows)| {
@@ -121,7 +138,7 @@ impl KvView<'_> {
     pub fn advance(&mut self, l: usize) {
         match self {
             KvView::Sequence { cache, .. } => cache.advance(l),
-            KvView::Variants { cache, .. } => cache.advance(0),
+            KvView::Variants { cache, .. } | KvView::Rows { cache, .. } => cache.advance(0),
             KvView::Branches { groups } => {
                 let rows = groups.iter_mut().flat_map(|(_, rows)| rows);
                 rows.for_each(|(branch, _)| branch.own().advance(1));
@@ -133,7 +150,7 @@ impl KvView<'_> {
     pub fn show_gate(&mut self, gate: &Tensor) -> Result<()> {
         match self {
             KvView::Sequence { pass, .. } => pass.observer.observe(Event::Gate(gate)),
-            KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
+            KvView::Branches { .. } | KvView::Variants { .. } | KvView::Rows { .. } => Ok(()),
         }
     }
 
@@ -143,7 +160,7 @@ impl KvView<'_> {
             KvView::Sequence { cache, pass } => {
                 pass.observer.wants(Point::Residual { offset: cache.len(), l }).targets
             }
-            KvView::Branches { .. } | KvView::Variants { .. } => Vec::new(),
+            KvView::Branches { .. } | KvView::Variants { .. } | KvView::Rows { .. } => Vec::new(),
         }
     }
 
@@ -151,7 +168,7 @@ impl KvView<'_> {
     pub fn show_term(&mut self, term: Term<'_>) -> Result<()> {
         match self {
             KvView::Sequence { cache, pass } => pass.observer.observe(Event::Term(cache.len(), term)),
-            KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
+            KvView::Branches { .. } | KvView::Variants { .. } | KvView::Rows { .. } => Ok(()),
         }
     }
 
@@ -204,6 +221,21 @@ impl KvView<'_> {
                 });
                 Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
+            KvView::Rows { cache, positions } => {
+                // All of the pass's rows first: later ones see them.
+                cache.write_rows(site.layer, positions, &k, &v)?;
+                let mut first = 0;
+                let out = runs(positions).into_iter().map(|run| {
+                    let Some((k, v)) = cache.before(site.layer, run.end)? else {
+                        candle_core::bail!("This is a bug: layer {} does not keep all keys", site.layer)
+                    };
+                    let q = q.narrow(0, first, run.len())?;
+                    first += run.len();
+                    let site = Site { offset: run.start, first_key: 0, ..site.clone() };
+                    attention::run(&q, &k, &v, &site, &mut NoObserver)
+                });
+                Tensor::cat(&out.collect::<Result<Vec<_>>>()?, 0)
+            }
             KvView::Branches { groups } => {
                 let mut out = Vec::with_capacity(groups.len());
                 let mut first = 0;
@@ -239,6 +271,7 @@ impl KvView<'_> {
         };
         match self {
             KvView::Sequence { cache, pass } => over(0..l, cache, pass),
+            KvView::Rows { .. } => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),
             KvView::Variants { cache, holes } => {
                 let own = l / holes.len();
                 let state = cache.delta(layer)?;

@@ -18,7 +18,7 @@ mod tensor_names;
 mod weightless;
 pub mod weights;
 
-pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
+pub use cache::{Branch, Cache, Mark, SavedRows, branch_bytes, branch_rows, cache_bytes};
 pub use decoder::Decoder;
 pub use description::{ModelDescription, Packed, PackedBytes};
 pub use error::ModelError;

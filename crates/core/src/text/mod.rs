@@ -18,6 +18,7 @@ mod prompt;
 mod python_json;
 mod rewrite;
 pub mod sandbox;
+mod sentences;
 mod special_tokens;
 mod stream;
 mod thinking;
@@ -36,6 +37,7 @@ pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
 pub use message::{Document, Message, MessageRole};
 pub use placed::{ContentPlace, Placed};
 pub use prompt::Prompt;
+pub use sentences::Sentence;
 pub use special_tokens::{SpecialTokens, known_special_tokens};
 pub use stream::{StreamDecoder, TextPiece};
 pub use thoughts::{

@@ -1,7 +1,7 @@
 //! Bounded rendering of untrusted templates: chat templates, prompt templates and judge templates. Limits steps (fuel), output, and by
 //! `bounds` each value, the sum of all values, depth and time. A template stands alone: it includes and imports no other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
 use std::thread;
 
@@ -73,10 +73,16 @@ impl Sandbox {
 
     /// True if a template reads a variable.
     pub fn reads(&self, name: &str, variable: &str) -> bool {
-        let template = self.sources.get(name).map(|source| self.env.template_from_str(source));
-        template.is_some_and(|template| {
-            template.is_ok_and(|template| template.undeclared_variables(false).contains(variable))
-        })
+        self.variables(name, false).contains(variable)
+    }
+
+    /// Variables that a template reads and does not set, the engine's functions apart; `nested`: with their attributes, as
+    /// `settings.seed`.
+    pub fn variables(&self, name: &str, nested: bool) -> BTreeSet<String> {
+        let Some(source) = self.sources.get(name) else { return BTreeSet::new() };
+        let read = with_stack(|| Ok(self.env.template_from_str(source)?.undeclared_variables(nested)));
+        let is_function = |variable: &String| self.env.globals().any(|(name, _)| name == variable);
+        read.into_iter().flatten().filter(|variable| !is_function(variable)).collect()
     }
 
     /// Renders template `name`; `input_bytes` is the size of its variables, for the limits.

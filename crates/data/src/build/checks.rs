@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::expression::{self, UNDEFINED};
+use super::expression::{self, UNDEFINED, parse_expression};
 use super::kind::Check;
 use super::setting::parameter;
-use super::{Found, Row, RowError, Setting, With};
+use super::{Ask, Found, Row, RowError, Setting, With};
 use crate::case::Turn;
 use crate::case::check::is_stray;
 use crate::case::check::words::{change_words, content_words, is_of_time, listed_words};
@@ -215,11 +215,19 @@ fn turns(_: &Setting<'_>, with: &With, row: &Row) -> Found {
 /// reply of the stage may lack.
 fn holds(setting: &Setting<'_>, with: &With, row: &Row) -> Found {
     let expression: String = needed(with, "expression")?;
-    let asks = || setting.spec.stages.iter().any(|stage| stage.name == setting.stage && stage.ask.is_some());
+    let stage = setting.spec.stages.iter().find(|stage| stage.name == setting.stage);
+    let ask = stage.and_then(|stage| stage.ask.as_ref());
+    let may_lack = |ask: &Ask| {
+        let replied = ask.fields();
+        let mut read = parse_expression(&expression).unwrap_or_default().into_iter();
+        read.all(|name| {
+            row.fields.contains_key(&name) || replied.as_ref().is_none_or(|fields| fields.contains(&name))
+        })
+    };
     match expression::holds(&expression, &row.fields) {
         Ok(true) => Ok(None),
         Ok(false) => Ok(Some(format!("`{expression}` does not hold"))),
-        Err(why) if why.contains(UNDEFINED) && asks() => Ok(Some(why)),
+        Err(why) if why.contains(UNDEFINED) && ask.is_some_and(may_lack) => Ok(Some(why)),
         Err(why) => Err(RowError::Fault(format!("row {}: {why}", row.id))),
     }
 }

@@ -1,5 +1,7 @@
 //! Jinja templates and expressions of specs. Strict: a variable that is not there is an error.
 
+use std::collections::BTreeSet;
+
 use minijinja::UndefinedBehavior;
 use minijinja::value::Serde;
 use palimpsest_core::text::sandbox::Sandbox;
@@ -10,14 +12,14 @@ const NAME: &str = "of the spec";
 /// In the errors of templates and expressions that read what is not there.
 pub const UNDEFINED: &str = "undefined value";
 
-/// Err with the reason if a template does not parse.
-pub fn parse_template(source: &str) -> Result<(), String> {
-    sandbox(source).map(drop)
+/// The variables that a template reads, with their attributes. Err with the reason if it does not parse.
+pub fn parse_template(source: &str) -> Result<BTreeSet<String>, String> {
+    Ok(sandbox(source)?.variables(NAME, true))
 }
 
-/// Err with the reason if an expression does not parse.
-pub fn parse_expression(expression: &str) -> Result<(), String> {
-    sandbox(&json_of(expression)).map(drop)
+/// The variables that an expression reads. Err with the reason if it does not parse.
+pub fn parse_expression(expression: &str) -> Result<BTreeSet<String>, String> {
+    Ok(sandbox(&json_of(expression))?.variables(NAME, false))
 }
 
 /// The text of a template for these variables, without white space at its ends.

@@ -23,6 +23,9 @@ pub struct Kind {
     /// Of this kind alone; [`makers`](super::makers) and [`checks`](super::checks) have those of all kinds.
     pub makers: &'static [(&'static str, Maker)],
     pub checks: &'static [(&'static str, Check)],
+    /// Names, with spaces between, of settings that the kind's makers, checks and files read; [`makers`](super::makers) has those of all
+    /// kinds.
+    pub settings: &'static str,
     /// Writes rows of the last stage into a new folder, in the released format.
     pub write: WriteData,
 }

@@ -9,6 +9,9 @@ use crate::ground::words::folded;
 pub const MAKERS: &[(&str, Maker)] =
     &[("distinct", Maker::All(distinct)), ("review", Maker::All(review::review))];
 
+/// Settings that these makers read.
+pub const SETTINGS: &str = "fields show edit keep drop flip instructions share required";
+
 /// Drops a row whose texts at `fields` are those of an earlier row; letter case and white space do not count.
 fn distinct(setting: &Setting<'_>, rows: &[Row]) -> Result<Vec<Made>, RowError> {
     let fields: Vec<String> = setting.needed("fields")?;

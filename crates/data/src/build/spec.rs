@@ -1,6 +1,6 @@
 //! Specs: TOML with stages as data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -113,6 +113,20 @@ pub struct Ask {
     pub max_tokens: usize,
     /// The field that the reply becomes. Without it the fields of the reply join the row's.
     pub into: Option<String>,
+}
+
+impl Ask {
+    /// Fields that a reply may give the row; `None` if the schema leaves them open.
+    pub fn fields(&self) -> Option<BTreeSet<String>> {
+        let is_object = self.schema.as_ref().filter(|schema| schema["type"] == "object");
+        Some(match (&self.into, is_object) {
+            (Some(into), _) => BTreeSet::from([into.clone()]),
+            (None, _) if !self.choices.is_empty() => BTreeSet::from(["choice", "p"].map(str::to_owned)),
+            (None, None) => BTreeSet::from(["reply".to_owned()]),
+            (None, Some(schema)) if schema["additionalProperties"] == true => return None,
+            (None, Some(schema)) => schema["properties"].as_object()?.keys().cloned().collect(),
+        })
+    }
 }
 
 fn most_tokens() -> usize {

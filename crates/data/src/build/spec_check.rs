@@ -1,13 +1,17 @@
 //! Reads specs and refuses what is wrong in them before anything is asked.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::checks::parameters;
 use super::error::BuildError;
 use super::expression::{parse_expression, parse_template};
+use super::makers;
 use super::spec::{Ask, Spec, Stage};
 use super::table::{self, KINDS};
 use crate::ground::schema;
+use crate::ground::words::nearest;
 
 /// Most copies of a row.
 const MOST_COPIES: usize = 1_000_000;
@@ -27,7 +31,8 @@ impl Spec {
         Ok(spec)
     }
 
-    fn check(&self, name: &str) -> Result<(), BuildError> {
+    /// See [`Self::parse`].
+    pub fn check(&self, name: &str) -> Result<(), BuildError> {
         self.faults().map_or(Ok(()), |(field, found, remedy)| {
             Err(BuildError::Field { name: name.to_owned(), field, found, remedy })
         })
@@ -61,15 +66,43 @@ impl Spec {
         }
         let mut known: Vec<&str> =
             self.tables.keys().chain(self.sources.keys()).map(String::as_str).collect();
-        self.stages.iter().find_map(|stage| {
+        let columns = |(name, rows): (_, &Vec<Map<String, Value>>)| {
+            let columns = rows.iter().flat_map(Map::keys).cloned().collect();
+            (String::as_str(name), Some(columns))
+        };
+        let mut fields: BTreeMap<&str, Fields> = self.tables.iter().map(columns).collect();
+        let found = self.stages.iter().find_map(|stage| {
+            let mut seen = formed(stage, &fields);
             let of_asks = || {
-                let (field, fault) = check_asks(stage).err()?;
+                let (field, fault) = check_asks(stage, &mut seen).err()?;
                 Some((format!("stage {}: {field}", stage.name), fault, "mend it in the spec".to_owned()))
             };
             let found = self.fault(stage, &known).or_else(of_asks);
             known.push(&stage.name);
+            fields.insert(&stage.name, seen);
             found
-        })
+        });
+        found.or_else(|| self.unread())
+    }
+
+    /// The first setting that neither the kind nor a template reads.
+    fn unread(&self) -> Option<Wrong> {
+        let of_kind = table::kind(&self.kind)?.settings;
+        let read: Vec<_> = self.stages.iter().map(settings_of).collect();
+        let all = read.iter().cloned().try_fold(BTreeSet::new(), |all, read| Some(&all | &read?));
+        let named = |stage: &Stage| format!("stage {}: with", stage.name);
+        let stages = self.stages.iter().zip(read).map(|(stage, read)| (named(stage), &stage.with, read));
+        [("settings".to_owned(), &self.settings, all)].into_iter().chain(stages).find_map(
+            |(field, given, read)| {
+                let read = read?;
+                let listed = of_kind.split(' ').chain(makers::SETTINGS.split(' '));
+                let known: BTreeSet<&str> = listed.chain(read.iter().map(String::as_str)).collect();
+                let name = given.keys().find(|name| !known.contains(name.as_str()))?;
+                let known: Vec<&str> = known.into_iter().collect();
+                let found = format!("no maker of {} and no template reads it", self.kind);
+                Some((format!("{field}.{name}"), found, format!("{}{}", meant(name, &known), one_of(&known))))
+            },
+        )
     }
 
     /// The first rule that a stage breaks; `known`: what it may take rows of.
@@ -141,8 +174,54 @@ fn one_of(known: &[&str]) -> String {
     format!("write one of {}", known.join(", "))
 }
 
-/// Templates, expressions and schemas of a stage. Err with the field and the fault.
-fn check_asks(stage: &Stage) -> Result<(), (String, String)> {
+/// Fields that rows may have; `None` where the spec does not say, as of sources and makers.
+type Fields = Option<BTreeSet<String>>;
+
+/// Fields of the rows that a stage takes; `known`: those of tables and earlier stages.
+fn formed(stage: &Stage, known: &BTreeMap<&str, Fields>) -> Fields {
+    let mut fields = BTreeSet::new();
+    if stage.group.is_empty() {
+        for name in &stage.rows {
+            fields.extend(known.get(name.as_str()).cloned().flatten()?);
+        }
+    } else {
+        let last = |path: &String| path.rsplit('.').next().unwrap_or_default().to_owned();
+        fields.extend(stage.group.iter().map(last).chain(["rows".to_owned()]));
+    }
+    fields.extend((stage.times > 1).then(|| "copy".to_owned()));
+    fields.extend(stage.set.keys().cloned());
+    (stage.each.is_none() && stage.make.is_none()).then_some(fields)
+}
+
+/// Err if an expression does not parse, or reads what is no field.
+fn check_expression(expression: &str, fields: &Fields) -> Result<(), String> {
+    let (read, Some(fields)) = (parse_expression(expression)?, fields) else { return Ok(()) };
+    let Some(name) = read.iter().find(|name| !fields.contains(*name)) else { return Ok(()) };
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let meant = meant(name, &fields);
+    Err(format!("it reads `{name}`, which is no field; {meant}there are {}", fields.join(", ")))
+}
+
+fn meant(name: &str, known: &[&str]) -> String {
+    let near = nearest(name, known.iter().copied());
+    near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default()
+}
+
+/// The settings that the templates of a stage read; `None` if they may read any.
+fn settings_of(stage: &Stage) -> Option<BTreeSet<String>> {
+    let asks = stage.ask.iter().chain(stage.judges.iter().map(|judge| &judge.ask));
+    let texts = asks.flat_map(|ask| [&ask.system, &ask.template]);
+    let read = texts.flat_map(|text| parse_template(text).unwrap_or_default());
+    let name = |path: String| {
+        let mut names = path.split('.');
+        (names.next() == Some("settings")).then(|| names.next().map(str::to_owned))
+    };
+    read.filter_map(name).collect()
+}
+
+/// Templates, expressions and schemas of a stage. `fields`: of the rows that it takes, then of those that it makes. Err with the field and
+/// the fault.
+fn check_asks(stage: &Stage, fields: &mut Fields) -> Result<(), (String, String)> {
     let named = |field: &str| {
         let field = field.to_owned();
         move |fault: String| (field, fault)
@@ -165,21 +244,32 @@ fn check_asks(stage: &Stage) -> Result<(), (String, String)> {
             return Err((format!("checks[{nth}].{name}"), fault));
         }
     }
-    for (nth, call) in stage.checks.iter().enumerate().filter(|(_, call)| call.check == "holds") {
-        let expression = call.with.get("expression").and_then(|expression| expression.as_str());
-        parse_expression(expression.unwrap_or_default())
-            .map_err(named(&format!("checks[{nth}].expression")))?;
+    let mut seen = fields.clone();
+    if let (Some(seen), Some(steps)) = (&mut seen, &stage.steps) {
+        seen.extend([steps.into.clone(), "step".to_owned()]);
+        seen.extend(steps.over.iter().map(|_| "item".to_owned()));
     }
     if let Some(until) = stage.steps.as_ref().and_then(|steps| steps.until.as_deref()) {
-        parse_expression(until).map_err(named("steps.until"))?;
+        check_expression(until, &seen).map_err(named("steps.until"))?;
     }
+    let replied = stage.ask.as_ref().map_or_else(|| Some(BTreeSet::new()), Ask::fields);
+    let join = |fields: &mut Fields, more: Fields| *fields = fields.take().zip(more).map(|(a, b)| &a | &b);
+    join(&mut seen, replied.clone());
+    for (nth, call) in stage.checks.iter().enumerate().filter(|(_, call)| call.check == "holds") {
+        let expression = call.with.get("expression").and_then(|expression| expression.as_str());
+        check_expression(expression.unwrap_or_default(), &seen)
+            .map_err(named(&format!("checks[{nth}].expression")))?;
+    }
+    // What steps add besides their list is not kept.
+    let kept = stage.steps.as_ref().map(|steps| steps.failed.iter().chain([&steps.into]).cloned().collect());
+    join(fields, kept.map_or(replied, Some));
     for (nth, judge) in stage.judges.iter().enumerate() {
         if judge.name.is_empty() || stage.judges.iter().take(nth).any(|other| other.name == judge.name) {
             return Err((format!("judge[{nth}].name"), format!("{:?} is empty or taken", judge.name)));
         }
         let place = |field: &str| format!("judge {}: {field}", judge.name);
         check_ask(&judge.ask).map_err(|(field, fault)| (place(&format!("ask.{field}")), fault))?;
-        parse_expression(&judge.accept).map_err(named(&place("accept")))?;
+        check_expression(&judge.accept, &judge.ask.fields()).map_err(named(&place("accept")))?;
     }
     Ok(())
 }

@@ -180,6 +180,12 @@ pub fn folded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
+/// The name nearest to one that is not there, if it is near enough for a slip.
+pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let near = known.into_iter().map(|known| (strsim::levenshtein(name, known), known)).min();
+    near.filter(|(distance, _)| *distance <= 2 + name.len() / 4).map(|(_, known)| known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::{Figure, Origin, Section, captions, curves};
 use palimpsest_analysis::dose::words::paragraphs;
 use palimpsest_analysis::dose::{DoseError, DoseOptions, Doses};
+use palimpsest_analysis::evict::{Evictions, EvictionsError};
 use palimpsest_analysis::finding::Finding;
 use palimpsest_analysis::lens::causes::Causes;
 use palimpsest_analysis::lens::{Condition, LensError, Study};
@@ -36,6 +37,8 @@ pub enum OverviewError {
     Losses(#[from] LossError),
     #[error(transparent)]
     Doses(#[from] DoseError),
+    #[error(transparent)]
+    Evictions(#[from] EvictionsError),
     #[error("overview: {0}")]
     Template(#[from] minijinja::Error),
 }
@@ -161,7 +164,7 @@ fn under(condition: &Condition, study: &Study) -> Value {
     context! { name => label(&condition.name), about => about, came => came }
 }
 
-/// Sections in words. Memory systems, doses and labels belong to the whole run.
+/// Sections in words. Memory systems, doses, evictions and labels belong to the whole run.
 fn told(study: &Study, causes: Option<&Causes>) -> Result<Vec<Section>, OverviewError> {
     let section = |id, heading: &str, words, figures| {
         let heading = Some(heading.to_owned());
@@ -179,6 +182,11 @@ fn told(study: &Study, causes: Option<&Causes>) -> Result<Vec<Section>, Overview
             let residues = palimpsest_analysis::lens::causes::residue::in_words(&doses.residues, "session");
             let words = [paragraphs(&doses), residues].concat();
             told.push(section("doses", "What moves the update effect", words, super::draw_doses(&doses)));
+        }
+        let choice = JudgeChoice::of(study.judge.as_deref());
+        if let Some(evictions) = Evictions::open(&study.folder, study.benchmark, choice)? {
+            let figures = super::evict::of_evictions(&evictions);
+            told.push(section("evictions", "What evicting keys changes", Vec::new(), figures));
         }
         // Labels by a judge that cannot judge are withheld, with a sentence that says so.
         if let Some(labels) = Labels::open(&study.folder).map_err(LensError::from)? {

@@ -46,7 +46,13 @@ pub fn put(
     model.hold_to(schema.as_ref().map(|schema| ("reply", schema)))?;
     let sampling =
         Sampling { temperature: ask.temperature, top_p: 1.0, seed, max_new_tokens: ask.max_tokens };
-    let reply = model.reply(messages, &sampling)?;
+    let reply = match model.reply(messages, &sampling) {
+        // A failed attempt, and no failed endpoint.
+        Err(error) if error.is_empty => {
+            return Ok((Said { text: String::new(), ending: Ending::Turn }, [None; 2]));
+        }
+        reply => reply?,
+    };
     let ending = match reply.stop {
         StopReason::EndOfTurn => Ending::Turn,
         StopReason::Refused => Ending::Refused,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::asking::put;
 use super::folder::{BuildFolder, COSTS, DATA, Identity, PROVENANCE, YIELD, asks_of, position};
@@ -20,6 +20,7 @@ use super::yields::{Yield, csv};
 use crate::chat::parallel::in_order;
 use crate::chat::{ChatError, Message};
 use crate::progress;
+use palimpsest_core::digest::sha256;
 use palimpsest_data::build::kind::{Made, Maker};
 use palimpsest_data::build::pool::Pool;
 use palimpsest_data::build::rating::Review;
@@ -85,7 +86,7 @@ pub fn run(
     let roles = folder.roles_left(options.from, options.until)?;
     let identities = options.models.identities(&roles)?;
     folder.compare(&identities)?;
-    let mut workers = options.models.open(&roles)?;
+    let mut workers = options.models.open(&roles, &identities)?;
     if let Some(stage) = options.from {
         options.tokens.compare()?;
         folder.discard_from(position(&spec, stage)?)?;
@@ -156,17 +157,25 @@ impl Build<'_> {
         let setting = self.setting(stage);
         let maker = stage.make.as_deref().and_then(|name| table::maker(&self.spec.kind, name));
         let of_all = matches!(maker, Some(Maker::All(_)));
-        if let Some(&Line::End { rows: taken, outcomes: all }) = log.rows.last() {
-            let (found, name) = (outcomes(&log.rows).count(), &stage.name);
+        let input: Vec<String> =
+            formed.iter().filter(|_| of_all).map(|row| sha256(json!(row).to_string())).collect();
+        if let Some(Line::End { rows: taken, outcomes: all, digest }) = log.rows.last() {
+            let ids: Vec<&String> = outcomes(&log.rows).map(|outcome| &outcome.id).collect();
+            let (found, name) = (ids.len(), &stage.name);
             if !of_all {
                 follow(&file, stage, &log.rows, &formed.iter().map(|row| &row.id).collect::<Vec<_>>())?;
             }
             // Rows of a maker of all rows are counted, not made again.
             let all = all.unwrap_or(found);
             ensure!(
-                (taken, found) == (rows, all),
+                (*taken, found) == (rows, all),
                 "{file}: the stage took {taken} rows, and it takes {rows}, and {found} of {all} outcomes are there; build it again by \
                  --from {name}"
+            );
+            ensure!(
+                digest.as_ref().is_none_or(|digest| *digest == of_rows(&input, &ids)),
+                "{file}: the rows that the maker took, or its outcomes, are other ones or stand in another order; build it again by --from \
+                 {name}"
             );
             return Ok(true);
         }
@@ -225,7 +234,8 @@ impl Build<'_> {
             },
         )?;
         ensure!(!whole || errors == 0, held(errors, &error));
-        lines.extend(whole.then_some(Line::End { rows, outcomes: of_all.then_some(items.len()) }));
+        let digest = of_all.then(|| of_rows(&input, &ids));
+        lines.extend(whole.then_some(Line::End { rows, outcomes: of_all.then_some(items.len()), digest }));
         if errors == 0 {
             folder.record(self.options.tokens.identity().into_iter().collect())?;
             append(&mut costs, &mut spent)?;
@@ -340,6 +350,11 @@ fn follow(file: &str, stage: &Stage, lines: &[Line], ids: &[&String]) -> anyhow:
         );
     }
     Ok(())
+}
+
+/// Digest of the rows that a maker of all rows took, by the digest of each, and of the ids of its outcomes.
+fn of_rows(input: &[String], ids: &[&String]) -> String {
+    sha256(json!([input, ids]).to_string())
 }
 
 /// Appends the rows and empties the list.

@@ -142,10 +142,12 @@ impl Models {
         Ok(found)
     }
 
-    /// Opens the models of these roles.
-    pub fn open(&self, roles: &BTreeSet<Role>) -> anyhow::Result<Vec<Worker>> {
+    /// Opens the models of these roles, one of both roles once, whatever it is called; `identities`: [`Self::identities`] of the roles.
+    pub fn open(&self, roles: &BTreeSet<Role>, identities: &Identities) -> anyhow::Result<Vec<Worker>> {
         let mut names = self.names_of(roles)?;
-        if names.get(&Role::Generator) == names.get(&Role::Checker) {
+        if let [(_, generator), (_, checker)] = identities.as_slice()
+            && generator["digest"] == checker["digest"]
+        {
             names.remove(&Role::Checker);
         }
         let count =
@@ -251,5 +253,34 @@ pub fn embedder() -> impl Fn(&[&str]) -> Result<Vec<Vec<f32>>, String> + Sync {
     move |texts| {
         let embedder = opened.get_or_init(|| open().map_err(|error| format!("{error:#}"))).as_ref();
         embedder.map_err(Clone::clone)?.embed(texts, |_| {}).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Args {
+        #[command(flatten)]
+        models: Models,
+    }
+
+    #[test]
+    fn weights_of_two_names_are_opened_once() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/llama-tiny");
+        let other =
+            concat!("local:", env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/../fixtures/llama-tiny/");
+        let third = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/qwen2-tiny");
+        let roles = BTreeSet::from([Role::Generator, Role::Checker]);
+        for (checker, opened) in [(folder, 1), (other, 1), (third, 2)] {
+            let given = ["build", "--one-model", "--context", "256", "--model", folder, "--checker", checker];
+            let Args { models } = clap::Parser::parse_from(given);
+            let identities = models.identities(&roles).unwrap();
+            assert_eq!(identities.len(), 2);
+            let mut workers = models.open(&roles, &identities).unwrap();
+            assert_eq!((workers.len(), workers[0].0.len()), (1, opened), "{checker}");
+            assert!(roles.iter().all(|role| workers[0].of(*role).is_some()), "{checker}");
+        }
     }
 }

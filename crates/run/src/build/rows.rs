@@ -7,8 +7,9 @@ use anyhow::Context;
 use serde_json::{Map, Value};
 
 use palimpsest_core::digest::sha256;
+use palimpsest_data::build::kind::Maker;
 use palimpsest_data::build::spec::Source;
-use palimpsest_data::build::{BuildError, Row, Spec, Stage};
+use palimpsest_data::build::{BuildError, Row, Spec, Stage, table};
 use palimpsest_data::ground::{json, text_file};
 
 /// Rows of tables, sources and stages, by name.
@@ -74,6 +75,32 @@ pub fn text_of(value: &Value) -> String {
 pub struct Part {
     pub limit: Option<usize>,
     pub shard: Option<(usize, usize)>,
+}
+
+/// Refuses a shard of a build in which a maker of all rows would see the shard's alone, in a stage up to `until`. Tables, sources and what
+/// is made of them alone are whole in every shard, and a review decides on each row by itself.
+pub fn check_shard(spec: &Spec, until: Option<&str>) -> Result<(), BuildError> {
+    let of_all =
+        |name: &&str| matches!(table::maker(&spec.kind, name), Some(Maker::All(_))) && *name != "review";
+    let (mut parted, mut before) = (Vec::new(), None);
+    for stage in &spec.stages {
+        if parted.is_empty() || stage.rows.iter().any(|name| parted.contains(&name)) {
+            if let Some(maker) = stage.make.as_deref().filter(of_all) {
+                let end = before.map(|before| format!(", or end before it by --until {before}"));
+                let why = format!(
+                    "its maker {maker} looks at all rows at once, and a shard has a part of them; leave out --shard{}",
+                    end.unwrap_or_default()
+                );
+                return Err(BuildError::stage(&stage.name, why));
+            }
+            parted.push(&stage.name);
+        }
+        if until == Some(&stage.name) {
+            break;
+        }
+        before = Some(&stage.name);
+    }
+    Ok(())
 }
 
 /// Forms the rows of a stage from the rows that it names.

@@ -19,6 +19,9 @@ pub enum Line {
         /// The number of outcomes of a maker of all rows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outcomes: Option<usize>,
+        /// Of the rows that a maker of all rows took and of the ids of its outcomes, in their order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<String>,
     },
 }
 

@@ -237,6 +237,9 @@ impl Endpoint {
         let in_thought = self.thinking.on && !left_out.contains(&Parameter::ChatTemplateKwargs);
         let read = || reply::read(&self.exchange(&self.url, Some(body.as_bytes()))?, in_thought);
         let mut reply = self.retrying(read)?;
+        // A text that is JSON may escape the key once more, and whoever parses it would get the key.
+        reply.text = self.redacted_text(reply.text);
+        reply.thought = reply.thought.map(|thought| self.redacted_text(thought));
         if left_out.contains(&Parameter::Stop) && reply.stop != StopReason::Refused {
             let end = before_stop(&reply.text, &self.stops).len();
             if end < reply.text.len() {
@@ -297,7 +300,8 @@ impl Endpoint {
 
     fn failed(&self, failure: &Failure) -> ChatError {
         let message = self.explain(failure);
-        ChatError { too_long: says_too_long(&message), message }
+        let is_empty = matches!(failure, Failure::Empty { .. });
+        ChatError { too_long: says_too_long(&message), is_empty, message }
     }
 
     /// One line: address, problem, remedy.

@@ -27,11 +27,13 @@ pub struct ChatError {
     /// Names the model and the remedy; never contains a key.
     pub message: String,
     pub too_long: bool,
+    /// The model replied, with no text.
+    pub is_empty: bool,
 }
 
 impl From<String> for ChatError {
     fn from(message: String) -> Self {
-        ChatError { message, too_long: false }
+        ChatError { message, too_long: false, is_empty: false }
     }
 }
 

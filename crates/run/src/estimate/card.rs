@@ -8,7 +8,7 @@ use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
 use crate::models::{ModelStore, description};
 use crate::progress::{grouped, note};
 use crate::runs::context_budget::{Cut, cut_prompts, cut_to_budget};
-use crate::runs::setup::{OpenedData, RunSpec, observed, wrong};
+use crate::runs::setup::{OpenedData, RunSpec, check_evictions, observed, wrong};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{DeviceName, TextSide};
@@ -97,6 +97,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     }
     let (name, description, _) = description(&job.model)?;
     let spec = &description.spec;
+    check_evictions(&job.evictions, &name, &spec.layer_kinds())?;
     let OpenedData { dataset, all, limits: asked, .. } = job.open()?;
     let benchmark = dataset.benchmark();
     let roles = row_roles(benchmark);
@@ -149,9 +150,10 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let mut request = MemoryRequest {
         branches: Branches::for_answers(batch, most_new),
         observed: observed(&plan, benchmark, batch, most_new),
+        keeps: job.keeps(batch),
         ..job.loaded.request(context, usual, Vec::new())?
     };
-    if !job.knockouts.is_empty() {
+    if job.hidings() > 1 {
         request.kernel = AttentionKernel::Products;
     }
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());

@@ -139,6 +139,7 @@ fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> an
         // Includes thinking, which the options lack.
         branches: model.branches(),
         observed: model.observed(),
+        keeps: options.keeps.clone(),
         ..job.loaded.request(model.context(), usual, devices)?
     };
     let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();

@@ -72,7 +72,7 @@ pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&
 
 /// True if the condition does not reuse another one's prompts.
 pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
-    condition.repetition == 0 && condition.knockout.is_none()
+    condition.repetition == 0 && condition.is_open()
 }
 
 /// Token counts of a context and its asked prompts.
@@ -143,14 +143,14 @@ pub(super) struct Sampled<'a> {
     cases: usize,
     /// Cases of the run per sampled case; excludes broken rows.
     pub scale: f64,
-    /// Answers per question: each blocked path repeats the cost.
+    /// Answers per question: each blocked path and each eviction repeats the cost.
     pub repeat: usize,
     pub batch: usize,
 }
 
 impl<'a> Sampled<'a> {
     pub fn of(job: &'a RunSpec, plan: &'a [PlannedCase], conditions: &[Condition], cases: usize) -> Self {
-        let repeat = job.repeat as usize * (1 + job.knockouts.len());
+        let repeat = job.repeat as usize * job.hidings();
         let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
         let sound = plan.iter().filter(|case| case.broken.is_none()).count();
         Sampled {

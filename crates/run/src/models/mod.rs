@@ -26,6 +26,7 @@ use manifest::{Manifest, PathSource, Source};
 use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::{LocalModel, LocalOptions};
 use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, arch, is_gguf};
+use palimpsest_data::ground::words::nearest;
 
 mod args;
 mod counter;
@@ -270,16 +271,8 @@ impl ModelStore {
         if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
             return Ok(manifests.swap_remove(place));
         }
-        let close = manifests
-            .iter()
-            .map(|manifest| (strsim::levenshtein(name, &manifest.name), &manifest.name))
-            .min();
-        let suggestion = match close {
-            Some((distance, known)) if distance <= 2 + name.len() / 4 => {
-                format!(" (did you mean {known:?}?)")
-            }
-            _ => String::new(),
-        };
+        let close = nearest(name, manifests.iter().map(|manifest| manifest.name.as_str()));
+        let suggestion = close.map(|known| format!(" (did you mean {known:?}?)")).unwrap_or_default();
         let known = manifests.iter().map(|manifest| manifest.name.as_str()).collect::<Vec<_>>().join(", ");
         bail!(
             "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file, a model folder, or owner/name of the Hugging Face hub)"

@@ -5,6 +5,7 @@ use anyhow::{Context, bail, ensure};
 use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{Engine, Observe, Rows, TopRequest};
+use palimpsest_core::evict::{Evict, Eviction, PolicyName};
 use palimpsest_core::span::Span;
 
 use super::request::ObserveRequest;
@@ -18,6 +19,7 @@ pub struct TraceJob {
     /// With default rows filled in.
     pub request: ObserveRequest,
     pub generate: usize,
+    pub evict: Option<Eviction>,
     pub stop: Vec<u32>,
     /// Spans that rows and knock-outs may refer to.
     names: Vec<Span>,
@@ -112,11 +114,43 @@ impl TraceJob {
             observe,
             request,
             generate,
+            evict: None,
             stop: side.map(|side| side.stop.to_vec()).unwrap_or_default(),
             names,
             rows: row_names.len(),
             reaches_behind: side.is_some(),
         })
+    }
+
+    /// Evicts keys before the question: the span of this label, else what follows the last span. The spans before it are sessions to
+    /// policies.
+    pub fn evicting(mut self, evict: Evict, question: &str, seed: u64) -> anyhow::Result<Self> {
+        let Observe { keys, top_keys, norms, targets, .. } = &self.observe;
+        let apart = self.request.knockouts.is_empty() && top_keys.is_none() && !norms && targets.is_empty();
+        ensure!(
+            apart,
+            "{}: evict is not measured together with knockouts, top_keys, targets, value_norm and output_norm; leave them out",
+            self.place
+        );
+        ensure!(
+            evict.policy != PolicyName::Oracle,
+            "{}: evict `{evict}` keeps the sessions that a benchmark marks as evidence, and a prompt marks none; give another policy",
+            self.place
+        );
+        let named = keys.iter().find(|span| span.label == question).map(|span| span.start);
+        let at = named.or_else(|| keys.iter().map(|span| span.end).max()).unwrap_or(0);
+        ensure!(
+            at > 0 && at < self.tokens.len(),
+            "{}: evict needs tokens before the question and in it, which is the span `{question}` or else the text after the last span",
+            self.place
+        );
+        let named = |(i, span): (usize, &Span)| match span.end <= at {
+            true => Span::new(format!("session[{i}]"), span.range()),
+            false => span.clone(),
+        };
+        let spans = keys.iter().enumerate().map(named).collect();
+        self.evict = Some(Eviction { evict, at, spans, seed });
+        Ok(self)
     }
 
     pub fn room(&self) -> usize {
@@ -132,10 +166,11 @@ impl TraceJob {
         }
     }
 
-    /// Prefix length to keep cached for the next pass despite masked keys: the tokens before the first blocked or measured row. Without
-    /// masks everything is kept anyway.
+    /// Prefix length to keep cached for the next pass despite masked or evicted keys: the tokens before the first blocked, scored or
+    /// measured row. Without these everything is kept anyway.
     pub fn shared(&self, holes: &LayerHoles, engine: &Engine) -> usize {
-        let Some(blocked) = holes.first_row() else { return 0 };
+        let evicted = self.evict.as_ref().map(|eviction| eviction.first_row().unwrap_or(eviction.at));
+        let Some(blocked) = holes.first_row().or(evicted) else { return 0 };
         let Observe { rows, targets, logits, .. } = &self.observe;
         let measured = rows.spans.iter().map(|row| row.start);
         let first = measured.chain(targets.iter().map(|target| target.position)).chain([blocked]).min();

@@ -104,7 +104,8 @@ impl TraceJob {
         };
         let (prefix, tokens) = self.tokens.split_at(shared);
         let (prefix, tokens, observe) = (prefix.into(), tokens.to_vec(), self.observe.clone());
-        let branch = Branch { tokens, knockouts: holes, observe, tasks: vec![task], ..Branch::default() };
+        let (knockouts, evict) = (holes, self.evict.clone());
+        let branch = Branch { tokens, knockouts, evict, observe, tasks: vec![task] };
         let request = Request { prefix, reuse, branches: vec![branch] };
         let device = session.engine().device().clone();
         let mut waited = Ok(());
@@ -172,6 +173,13 @@ impl Traced {
             tensors.push(uniform.tensor());
         }
         metadata.push(uniform.metadata());
+        if let Some(kept) = &measured.kept {
+            tensors.push(named_tensor("kept", &kept.shares));
+            metadata.push(("kept_layers", json!(kept.layers).to_string()));
+        }
+        if let Some(eviction) = &job.evict {
+            metadata.push(("evict", eviction.evict.to_string()));
+        }
         if let Some(delta) = &delta {
             tensors.extend(delta.tensors());
             metadata.push(delta.metadata());

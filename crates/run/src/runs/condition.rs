@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::system::{MemoryContext, Show};
 use crate::memory::{Memory, View};
 use palimpsest_core::attention::Knockout;
+use palimpsest_core::evict::{Evict, Keep};
 use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
 use palimpsest_data::case::{Case, Probe};
 
@@ -24,6 +25,9 @@ pub struct Condition {
     pub memory: Option<MemoryContext>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knockout: Option<Knockout>,
+    /// Keys that are evicted from the cache before the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict: Option<Evict>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -42,6 +46,7 @@ impl Condition {
         context: Context::Whole,
         memory: None,
         knockout: None,
+        evict: None,
     };
 
     pub fn of_setting(setting: &Setting) -> Self {
@@ -53,23 +58,33 @@ impl Condition {
         }
     }
 
-    /// Crosses `all` with no knock-out and each of `knockouts`, and each result with `count` repetitions
+    /// Crosses each of `all` as it is, with each of `knockouts` and with each of `evictions`, with `count` repetitions
     /// (`SETTING-knockout-query-old-repeat-2`).
-    pub fn beside(all: &[Condition], knockouts: &[Knockout], count: u32) -> Vec<Self> {
+    pub fn beside(
+        all: &[Condition],
+        (knockouts, evictions): (&[Knockout], &[Evict]),
+        count: u32,
+    ) -> Vec<Self> {
         let beside = |one: &Condition, end: String| {
             if one.name.is_empty() { end } else { format!("{}-{end}", one.name) }
         };
         let mut crossed = Vec::new();
         for open in all {
-            // No local model answers here, so nothing can be blocked.
-            let by_itself = open.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer);
-            let knockouts = if by_itself { &[] } else { knockouts };
+            // No local model answers here, so nothing can be blocked or evicted.
+            let (knockouts, evictions) =
+                if open.is_answered_by_memory() { (&[][..], &[][..]) } else { (knockouts, evictions) };
             let blocked = |knockout: &Knockout| Condition {
                 name: beside(open, knockout.name()),
                 knockout: Some(knockout.clone()),
                 ..open.clone()
             };
-            for one in std::iter::once(open.clone()).chain(knockouts.iter().map(blocked)) {
+            let evicting = |evict: &Evict| Condition {
+                name: beside(open, evict.name()),
+                evict: Some(evict.clone()),
+                ..open.clone()
+            };
+            let open = std::iter::once(open.clone());
+            for one in open.chain(knockouts.iter().map(blocked)).chain(evictions.iter().map(evicting)) {
                 let repeated = |repetition: u32| {
                     let name = beside(&one, format!("repeat-{}", repetition + 1));
                     Condition { name, repetition, ..one.clone() }
@@ -80,6 +95,16 @@ impl Condition {
             }
         }
         crossed
+    }
+
+    /// A memory system answers by itself, so there is no local model.
+    pub fn is_answered_by_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer)
+    }
+
+    /// The model sees all of its prompt: nothing is blocked or evicted.
+    pub fn is_open(&self) -> bool {
+        self.knockout.is_none() && self.evict.is_none()
     }
 
     pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
@@ -102,7 +127,7 @@ impl Condition {
         label(&self.name)
     }
 
-    /// Clause for captions and pages: setting, context, knock-out or repetition.
+    /// Clause for captions and pages: setting, context, knock-out, eviction or repetition.
     pub fn in_words(&self, benchmark: &Benchmark) -> String {
         if self.repetition > 0 {
             return format!(
@@ -136,10 +161,11 @@ impl Condition {
                 Show::Answer => format!("answered by {system} itself"),
             },
         };
-        let parts = match (setting, &self.knockout) {
+        let hidden = self.knockout.as_ref().map(blocked).or_else(|| self.evict.as_ref().map(evicted));
+        let parts = match (setting, hidden) {
             (Some(setting), None) => vec![setting, shown],
-            (Some(setting), Some(knockout)) => vec![setting, shown, blocked(knockout)],
-            (None, Some(knockout)) => vec![blocked(knockout)],
+            (Some(setting), Some(hidden)) => vec![setting, shown, hidden],
+            (None, Some(hidden)) => vec![hidden],
             (None, None) => vec![format!("each question {shown}"), "nothing blocked".to_owned()],
         };
         parts.join("; ")
@@ -167,6 +193,19 @@ fn blocked(knockout: &Knockout) -> String {
         Some(layers) => format!("only at layers {} to {}", layers.start, layers.end - 1),
     };
     format!("\u{201c}{keys}\u{201d} is hidden from {who} {layers}; the softmax is over the remaining keys")
+}
+
+fn evicted(Evict { policy, keep, question }: &Evict) -> String {
+    let keep = match keep {
+        Keep::Share(share) => format!("{}% of its keys", (share * 1e6).round() / 1e4),
+        Keep::Tokens(1) => "1 key".to_owned(),
+        Keep::Tokens(tokens) => format!("{tokens} keys"),
+    };
+    let seen = if *question { "the history and the question" } else { "the history alone" };
+    format!(
+        "before the question is answered, each key/value head of the layers with full attention keeps {keep} of the history, which the \
+         policy {policy} chooses by {seen}, and evicts the others"
+    )
 }
 
 /// Display name: `plain` for the empty stored name.

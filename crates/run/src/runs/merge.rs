@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes};
 use super::causes::rows::{CAUSES, CauseLine, read_lines};
 use super::causes::session_measures::{CONTRAST_MEASURES, MEASURES};
+use super::causes::two_hop::THOUGHT_SCORES;
 use super::condition::Condition;
 use super::cost::CostRow;
 use super::error::RunError;
@@ -53,13 +54,14 @@ enum Order {
 }
 
 /// Files of rows, besides the plan. Answers, verdicts and replies are then sorted by [`RunStore::finish`].
-const ROWS: [(&str, Order); 9] = [
+const ROWS: [(&str, Order); 10] = [
     (ANSWERS, Order::Shards),
     (VERDICTS, Order::Shards),
     (REPLIES, Order::Shards),
     (RUBRICS, Order::Distinct),
     (CAUSES, Order::Cases),
     (CONTRAST_CAUSES, Order::Cases),
+    (THOUGHT_SCORES, Order::Cases),
     (WHY, Order::Cases),
     (LABELS, Order::Shards),
     (COSTS, Order::Shards),

@@ -17,6 +17,7 @@ pub mod forecast;
 pub mod header;
 pub mod judge_name;
 pub mod judged;
+pub mod kept;
 pub mod labels;
 pub mod merge;
 pub mod model_subject;

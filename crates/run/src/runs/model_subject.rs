@@ -118,7 +118,11 @@ impl<'a> ModelSubject<'a> {
         }
         let shared = self.asking.shared_tokens(&part.prompts, |shared| self.model.border(shared));
         // Probes with knock-outs inside the shared prefix come last, as they are read.
-        pending.sort_by_key(|one| Reverse(one.holes.first_row().map_or(shared, |first| first.min(shared))));
+        // Those with one eviction stand together, so that they share what it kept.
+        pending.sort_by_cached_key(|one| {
+            let inside = one.holes.first_row().map_or(shared, |first| first.min(shared));
+            (Reverse(inside), one.question.condition.evict.as_ref().map(ToString::to_string))
+        });
         if self.asking.options.share_prefix {
             return self.answer(case, (part, shared), pending, status, sink);
         }

@@ -7,7 +7,8 @@ use palimpsest_core::text::{Split, TextError};
 use super::context_budget::Dropped;
 use super::cost::Cost;
 use super::error::RunError;
-use super::probe_request::{Asking, PendingProbe, Scores, all_spans, no_answer};
+use super::kept;
+use super::probe_request::{Asking, PendingProbe, Scores, all_spans, no_answer, question_start};
 use super::rows::{AnswerRow, NoAnswer};
 use super::runner::{ProbeOutcome, Sink};
 use super::subject::count_failure;
@@ -94,9 +95,12 @@ impl Outputs<'_> {
             completion_tokens: Some(generated),
         };
         let max_thinking = Some(self.asking.text.max_thinking).filter(|&most| most > 0);
+        let at = question_start(one.prompt).unwrap_or(0);
+        let kept = measured.kept.as_ref().map(|shares| kept::by_role(shares, &all_spans(one.prompt), at));
         let row = AnswerRow {
             scores,
             contrast,
+            kept: kept.unwrap_or_default(),
             ..AnswerRow::of_reply(reply, max_thinking).without(self.dropped.clone())
         };
         let cost = match *call_seconds {
@@ -131,6 +135,7 @@ impl Outputs<'_> {
             sink,
             uniform: Some(uniform),
             delta,
+            kept: measured.kept.clone(),
             layers,
             rows,
             keys: all_spans(one.prompt),

@@ -6,11 +6,12 @@ use palimpsest_core::attention::{AnswerRows, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
     self, Branch, Generate, Measured, ModelText, Observe, RequestError, Rows, StopWatch, Task,
 };
+use palimpsest_core::evict::Eviction;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::TokenizedPrompt;
 use sha2::{Digest, Sha256};
 
-use super::condition::Question;
+use super::condition::{Condition, Question};
 use super::contrast::ContrastTokens;
 use super::rows::{Contrast, NoAnswer};
 use crate::chat::Sampling;
@@ -57,7 +58,7 @@ pub(super) type Scores = (BTreeMap<String, f64>, Option<Contrast>);
 /// The error row of a probe.
 pub(super) fn no_answer(error: &anyhow::Error) -> NoAnswer {
     let too_long = matches!(error.downcast_ref(), Some(RequestError::RefusedTooLong(_)));
-    NoAnswer { message: format!("{error:#}"), too_long }
+    NoAnswer { too_long, ..NoAnswer::from(format!("{error:#}")) }
 }
 
 impl PendingProbe<'_> {
@@ -85,6 +86,10 @@ impl Asking<'_> {
                 LayerHoles::new(blocked, &all_spans(prompt), prompt.tokens.len(), &layers())?
             }
         };
+        anyhow::ensure!(
+            question.condition.evict.is_none() || question_start(prompt) > Some(0),
+            "nothing of its prompt stands before the question, so that there are no keys to evict"
+        );
         let Probe { prefix, options, contrast, .. } = question.probe;
         let room = self.text.context.saturating_sub(prompt.tokens.len());
         let fits = |texts: &Vec<Vec<u32>>| texts.iter().all(|tokens| tokens.len() <= room);
@@ -134,7 +139,15 @@ impl Asking<'_> {
             tasks.push(Task::Score(scored));
         }
         let tokens = prompt.tokens[shared..].to_vec();
-        Branch { tokens, knockouts: pending.holes.clone(), evict: None, observe, tasks }
+        let evict = self.eviction(case, condition, prompt);
+        Branch { tokens, knockouts: pending.holes.clone(), evict, observe, tasks }
+    }
+
+    /// The condition's eviction from a prompt, if any. Draws depend on the run's seed and the case alone.
+    fn eviction(&self, case: &Case, condition: &Condition, prompt: &TokenizedPrompt) -> Option<Eviction> {
+        let seed = stream_seed(self.options.sampling.seed, &case.id, "", 0);
+        let (evict, at) = (condition.evict.clone()?, question_start(prompt)?);
+        Some(Eviction { evict, at, spans: all_spans(prompt), seed })
     }
 
     /// Length of the common prompt prefix: ends before the first query, outside row spans, at a `border` that keeps results bit-equal.
@@ -151,6 +164,11 @@ impl Asking<'_> {
             }
         }
     }
+}
+
+/// The question's first token.
+pub(super) fn question_start(prompt: &TokenizedPrompt) -> Option<usize> {
+    prompt.spans.iter().find(|span| span.is(QUERY)).map(|span| span.start)
 }
 
 pub(super) fn all_spans(prompt: &TokenizedPrompt) -> Vec<Span> {

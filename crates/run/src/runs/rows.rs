@@ -99,6 +99,10 @@ pub struct AnswerRow {
     pub dropped_neighbours: Vec<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
+    /// Under an eviction: the share of keys that were kept, of all keys before the question (`all`), of all segments (`session`) and of
+    /// each role that has tokens.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: BTreeMap<String, f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The prompt exceeded the context. Since version 0.2.
@@ -215,7 +219,7 @@ impl From<PromptError> for NoAnswer {
 impl From<BudgetError> for NoAnswer {
     fn from(error: BudgetError) -> Self {
         let too_long = error.is_too_long();
-        NoAnswer { message: format!("{:#}", anyhow::Error::from(error)), too_long }
+        NoAnswer { too_long, ..NoAnswer::from(format!("{:#}", anyhow::Error::from(error))) }
     }
 }
 

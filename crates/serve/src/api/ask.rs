@@ -10,7 +10,7 @@ use super::app::App;
 use super::attention_reply::Asked;
 use super::common::Common;
 use super::costs::Cost;
-use super::error::ApiError;
+use super::error::{ApiError, ensure};
 use super::log::Record;
 use super::memory::Held;
 use super::writer::{Piece, Writer};
@@ -20,6 +20,7 @@ use palimpsest_core::engine::{
     Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Reuse, Sampling, Sink,
     StopReason, Task,
 };
+use palimpsest_core::evict::Eviction;
 use palimpsest_core::text::Ending;
 
 /// One prompt of a request.
@@ -50,7 +51,7 @@ impl Plan {
         let Plan { tokens, mut generate, scores_prompt, writers } = self;
         let likeliest = generate.likeliest;
         let mut observe = Observe { likeliest: likeliest.filter(|_| scores_prompt), ..Observe::default() };
-        let mut knockouts = LayerHoles::default();
+        let (mut knockouts, mut evict) = (LayerHoles::default(), None);
         if let Some(asked) = asked {
             let (attention, most) = (&asked.attention, generate.sampling.max_new_tokens);
             (observe.rows, observe.keys) = (asked.rows()?, asked.measured_keys());
@@ -59,10 +60,14 @@ impl Plan {
             observe.norms = attention.lengths();
             observe.targets = attention.targets(&app.model, tokens.len())?;
             knockouts = asked.holes(&app.model.spec)?;
+            let seed = generate.sampling.seed;
+            let reason = "has no likelihoods of the prompt; leave out echo or logprobs";
+            ensure(asked.eviction.is_none() || observe.likeliest.is_none(), "palimpsest.evict", reason)?;
+            evict = asked.eviction.clone().map(|eviction| Eviction { seed, ..eviction });
             generate.tell_rows = common.stream && attention.each();
         }
         let thinks = generate.thinker.is_some();
-        let mut branch = Branch { tokens, knockouts, observe, ..Branch::default() };
+        let mut branch = Branch { tokens, knockouts, evict, observe, ..Branch::default() };
         Cost::of(&branch, likeliest, asked, &app.model.spec).take(held, common.n, generate.room())?;
         let Generate { sampling, rules, stop, thinker, most, tell_rows, .. } = generate;
         let of_choice = |choice: usize| {

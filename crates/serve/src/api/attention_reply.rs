@@ -16,6 +16,7 @@ use super::attention_request::{AttentionRequest, Encoding, Heads};
 use super::causes::Causes;
 use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
+use super::evict;
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;
@@ -24,6 +25,7 @@ use palimpsest_core::attention::{
 };
 use palimpsest_core::engine::thread::Scope;
 use palimpsest_core::engine::{Measured, Rows};
+use palimpsest_core::evict::Eviction;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 use palimpsest_run::observe::Measure;
@@ -32,6 +34,7 @@ use palimpsest_run::observe::Measure;
 pub struct Asked {
     pub attention: AttentionRequest,
     pub prompt: TokenPrompt,
+    pub eviction: Option<Eviction>,
     scoring: Option<Scoring>,
     causes: Option<Causes>,
     cite: Option<Cite>,
@@ -81,8 +84,10 @@ impl Asked {
             }
         }
         let cite = attention.cite.is_some().then(Cite::default);
-        let mut asked =
-            Asked { attention, prompt, scoring, causes: None, cite, texts: Vec::new(), softmax_layers };
+        let eviction =
+            attention.evict.as_ref().map(|evict| evict::eviction(evict, &prompt, spec)).transpose()?;
+        let (causes, texts) = (None, Vec::new());
+        let mut asked = Asked { attention, prompt, eviction, scoring, causes, cite, texts, softmax_layers };
         if let Some(options) = asked.attention.causes() {
             let field = if asked.attention.causes.is_some() { "causes" } else { "cite" };
             asked.causes = Some(Causes::new(options, &asked.prompt, asked.holes(spec)?, field)?);
@@ -166,6 +171,9 @@ impl Asked {
         let spans: Vec<&Span> =
             self.prompt.tiles.iter().chain(&generated).chain(&self.prompt.overlays).collect();
         let mut fields = json!({"spans": spans});
+        if let Some(eviction) = &self.eviction {
+            fields["evict"] = evict::json(eviction, &self.prompt, measured.kept.as_ref());
+        }
         if let Some(scoring) = &self.scoring {
             fields["score"] = scoring.json(&measured.masses, &self.keys());
         }

@@ -9,6 +9,7 @@ use super::model::{Pairs, ServedModel};
 use super::prompts::check_tokens;
 use palimpsest_core::attention::{Knockout, Target};
 use palimpsest_core::engine::{Rows, TopRequest};
+use palimpsest_core::evict::Evict;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_run::observe::{Measure, TokenName, TokenTarget};
 
@@ -24,6 +25,8 @@ pub struct AttentionRequest {
     pub rows: Vec<String>,
     #[serde(deserialize_with = "list::<0, 64, _, _>")]
     pub knockouts: Vec<Knockout>,
+    /// Keys evicted before the question.
+    pub evict: Option<Evict>,
     /// Spans to hide in turn, for effects on the whole answer.
     pub causes: Option<CausesOptions>,
     /// The same, for cited sentences with their supporting spans.
@@ -159,6 +162,7 @@ impl AttentionRequest {
                 return Err(ApiError::wrong("palimpsest.answer", found(other), wanted));
             }
         }
+        self.check_evict()?;
         self.share_causes()?;
         let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
         ensure(self.score.is_none() || self.knockouts.is_empty(), "palimpsest.score", reason)?;
@@ -170,6 +174,7 @@ impl AttentionRequest {
             || self.answer.is_some()
             || self.causes().is_some()
             || !self.knockouts.is_empty()
+            || self.evict.is_some()
             || !self.targets.is_empty()
             || !self.rows.is_empty()
             || self.tokens;
@@ -201,6 +206,26 @@ impl AttentionRequest {
     /// Options of the readings that `causes` and `cite` share.
     pub fn causes(&self) -> Option<&CausesOptions> {
         self.causes.as_ref().or(self.cite.as_ref())
+    }
+
+    /// Refuses measurements that are not taken over evicted keys.
+    fn check_evict(&self) -> Result<(), ApiError> {
+        let apart = [
+            ("palimpsest.knockouts", !self.knockouts.is_empty()),
+            ("palimpsest.causes", self.causes.is_some()),
+            ("palimpsest.cite", self.cite.is_some()),
+            ("palimpsest.score", self.score.is_some()),
+            ("palimpsest.targets", !self.targets.is_empty()),
+            ("palimpsest.top_keys", self.top_keys.is_some()),
+            ("value_norm and output_norm in palimpsest.measures", self.lengths()),
+        ];
+        match apart.iter().find(|(_, asked)| self.evict.is_some() && *asked) {
+            None => Ok(()),
+            Some((other, _)) => {
+                let reason = format!("cannot be asked together with {other}; leave one of them out");
+                Err(ApiError::at("palimpsest.evict", reason))
+            }
+        }
     }
 
     /// Gives `causes` the options of `cite`, if only these are sent.

@@ -9,13 +9,13 @@ use std::ops::Range;
 use ndarray::s;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use unicode_segmentation::UnicodeSegmentation;
 
 use super::causes::{Causes, Effects};
 use super::writer::Piece;
 use palimpsest_core::attention::uniform_share;
 use palimpsest_core::engine::Measured;
 use palimpsest_core::span::Span;
+use palimpsest_core::text::Sentence;
 use palimpsest_data::statistics::control::median;
 
 /// Minimum cited effect, in nats per token.
@@ -68,13 +68,6 @@ impl Values {
     }
 }
 
-/// A sentence: content bytes, and token range from the thought's start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Sentence {
-    bytes: Range<usize>,
-    tokens: Range<usize>,
-}
-
 impl Cite {
     pub fn hear(&mut self, piece: &Piece, is_token: bool) {
         if is_token {
@@ -115,26 +108,14 @@ impl Cite {
         &self.annotations
     }
 
-    /// Sentences with their tokens. A token belongs to the sentence of the first character after the previously written text; tokens of
-    /// calls belong to none.
+    /// Sentences with their tokens from the thought's end on; tokens of calls belong to none.
     fn sentences(&self, thought: usize) -> Vec<Sentence> {
         let starts = self.starts.get(thought..).unwrap_or_default();
         let end = match self.calls {
             true => starts.partition_point(|start| *start < self.text.len()),
             false => starts.len(),
         };
-        let cut = sentences(&self.text);
-        let mut found: Vec<Sentence> = Vec::new();
-        let mut begin = 0;
-        for (nth, bytes) in cut.iter().enumerate() {
-            let last = nth + 1 == cut.len();
-            let until = if last { end } else { starts.partition_point(|start| *start < bytes.end).min(end) };
-            if until > begin {
-                found.push(Sentence { bytes: bytes.clone(), tokens: begin..until });
-            }
-            begin = begin.max(until);
-        }
-        found
+        Sentence::of(&self.text, starts, end)
     }
 
     /// A sentence, with the drops and densities of the controls; appends its citations to `annotations`.
@@ -245,35 +226,6 @@ pub fn control_label(nth: usize) -> String {
     format!("template[control {nth}]")
 }
 
-/// Byte ranges of sentences (UAX 29), trimmed. Segments without letters, such as list numbers, join the next sentence, or the previous one
-/// at the end.
-fn sentences(text: &str) -> Vec<Range<usize>> {
-    let mut found: Vec<Range<usize>> = Vec::new();
-    // Start of pending segments without letters.
-    let mut begun: Option<usize> = None;
-    for (at, piece) in text.split_sentence_bound_indices() {
-        let start = at + piece.len() - piece.trim_start().len();
-        let end = at + piece.trim_end().len();
-        if start >= end {
-            continue;
-        }
-        let start = begun.take().unwrap_or(start);
-        if piece.contains(char::is_alphabetic) {
-            found.push(start..end);
-        } else {
-            begun = Some(start);
-        }
-    }
-    if let Some(start) = begun {
-        let end = text.trim_end().len();
-        match found.last_mut() {
-            Some(last) => last.end = end,
-            None => found.push(start..end),
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,19 +250,5 @@ mod tests {
         assert_eq!(calls.sentences(0), [of(0..3, 0..8)]);
         // Text held back for a stop string is attributed to the token that releases it.
         assert_eq!(heard(&["", "No. Ob", "s."]).sentences(0), [of(0..2, 0..3), of(2..3, 4..8)]);
-    }
-
-    #[test]
-    fn sentences_hold_their_numbers_and_no_space_around_them() {
-        let of = |text: &'static str| sentences(text).into_iter().map(|at| &text[at]).collect::<Vec<_>>();
-        assert_eq!(
-            of(" The tram leaves. It is late!\n\nIs it? 3.5 km. "),
-            ["The tram leaves.", "It is late!", "Is it?", "3.5 km."]
-        );
-        assert_eq!(of("1. Bread.\n2. Salt"), ["1. Bread.", "2. Salt"]);
-        assert_eq!(of("Yes. 42."), ["Yes. 42."]);
-        assert_eq!(of("42"), ["42"]);
-        assert_eq!(of("市场在周日。图书馆八点关门。"), ["市场在周日。", "图书馆八点关门。"]);
-        assert!(of(" \n").is_empty());
     }
 }

@@ -5,6 +5,7 @@ use super::attention_request::{Heads, count_heads};
 use super::error::ApiError;
 use super::memory::Held;
 use palimpsest_core::engine::{Branch, Likelihood};
+use palimpsest_core::evict::{Eviction, Keep};
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_run::observe::Measure;
 
@@ -36,12 +37,14 @@ pub struct Cost {
     token: u64,
     /// Per position with top keys; contained in the other two.
     keys: u64,
+    /// Copies of the keys and values that an eviction keeps; contained in `base`.
+    kept: u64,
 }
 
 impl Cost {
     /// One choice; `asked` is its attention request.
     pub fn of(prompt: &Branch, likeliest: Option<usize>, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
-        let observe = &prompt.observe;
+        let (observe, evict) = (&prompt.observe, &prompt.evict);
         let told = likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
         let scored = observe.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
         let prompt = prompt.tokens.len() as u64;
@@ -49,13 +52,24 @@ impl Cost {
         let mut cost = Cost {
             base: prompt * (8 + scored) + spans * SPAN + spec.vocab as u64 * 4,
             token: TOKEN + told,
-            keys: 0,
+            ..Cost::default()
         };
         let Some(asked) = asked else { return cost };
         // Logits of a reading, and stored values of all.
         if asked.readings() > 0 {
             cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
             cost.base += prompt * 4 * asked.readings() as u64;
+        }
+        if let Some(Eviction { evict, at, .. }) = evict {
+            let full = spec.layers.iter().filter_map(|layer| layer.attention());
+            let full = full.filter(|spec| spec.window.is_none());
+            let width: usize = full.map(|spec| 2 * spec.kv_heads * spec.head_dim).sum();
+            let kept = match evict.keep {
+                Keep::Share(share) => (share * *at as f64) as usize,
+                Keep::Tokens(tokens) => tokens.min(*at),
+            };
+            cost.kept = (kept * width) as u64 * 4;
+            cost.base += cost.kept;
         }
         let (softmax, linear) = count_heads(spec);
         let (softmax, heads) = (softmax as u64, (softmax + 2 * linear) as u64);
@@ -125,6 +139,8 @@ impl Cost {
             } else if self.keys > 0 {
                 let positions = of_one / self.keys.max(1);
                 ("palimpsest.top_keys", format!("name rows of at most {positions} positions, or fewer keys"))
+            } else if self.kept > of_one / 2 {
+                ("palimpsest.evict", "keep fewer keys".to_owned())
             } else {
                 ("palimpsest.rows", "name fewer rows, spans or heads".to_owned())
             };

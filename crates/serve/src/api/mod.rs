@@ -3,8 +3,8 @@
 //! Owns HTTP, request and response formats, and access control. One engine thread ([`palimpsest_core::engine::thread`]) owns the model and
 //! batches all requests; connections have one thread, tokenising a few. Path of a request: JSON (`json`, `chat`, `sent`, `tools`,
 //! `format`), tokens and spans (`prompt`) or a given answer (`given`), engine request (`ask`), text (`writer`), `logprobs`, masses
-//! (`attention_reply`) and document scores (`score`), response (`answers`). `listen` accepts connections, `places` limits their number and
-//! `socket` their time. Request texts are never logged.
+//! (`attention_reply`), evictions (`evict`) and document scores (`score`), response (`answers`). `listen` accepts connections, `places`
+//! limits their number and `socket` their time. Request texts are never logged.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +33,7 @@ mod embedder;
 mod embeddings;
 mod engine;
 pub mod error;
+mod evict;
 mod format;
 mod given;
 pub mod guard;

@@ -11,7 +11,7 @@ use super::model::ServedModel;
 use super::sent::{Documents, Sent};
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{
-    Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Tokenizer, Tool, compose,
+    Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Speaker, Tokenizer, Tool, compose,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub struct TokenPrompt {
     pub tiles: Vec<Span>,
     pub overlays: Vec<Span>,
     pub documents: Vec<String>,
+    /// Last part of the user's last message.
+    pub question: Option<String>,
+    /// Documents, and parts of messages but the system's; ranges of a prompt without messages.
+    pub sessions: Vec<String>,
 }
 
 /// Turns for the chat template, and their sources in the client's messages.
@@ -146,7 +150,13 @@ pub fn chat_spans(
         overlay_of(range, &(place.at(before + bytes.start)..place.at(before + bytes.end)), &borders)
     };
     let overlays = overlays(&tiles, asked, overlay)?;
-    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents: documents.labels.clone() })
+    let of_user = |one: &&Sent| one.turn.role == Speaker::User && !one.parts.is_empty();
+    let last = sent.iter().rfind(of_user).and_then(|one| one.parts.last());
+    let parts = sent.iter().filter(|one| one.turn.role != Speaker::System).flat_map(|one| &one.parts);
+    let documents = documents.labels.clone();
+    let sessions = parts.map(|part| &part.label).chain(&documents).cloned().collect();
+    let question = last.map(|part| part.label.clone());
+    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents, question, sessions })
 }
 
 /// Tokens of a text as one span `prompt`, with the ranges in `asked`.
@@ -192,7 +202,8 @@ impl TokenPrompt {
     ) -> Result<Self, ApiError> {
         let tiles = vec![Span::new("prompt", 0..tokens.len())];
         let overlays = overlays(&tiles, asked, overlay)?;
-        Ok(TokenPrompt { tokens, tiles, overlays, documents: Vec::new() })
+        let sessions = overlays.iter().map(|span| span.label.clone()).collect();
+        Ok(TokenPrompt { tokens, tiles, overlays, documents: Vec::new(), question: None, sessions })
     }
 
     pub fn spans(&self) -> impl Iterator<Item = &Span> {

@@ -194,8 +194,8 @@ impl Asker {
         let answer = folder.answer(at).filter(|answer| answer.error.is_none());
         let answer = answer.context("this question has no answer yet")?;
         ensure!(
-            folder.named(at).2.knockout.is_none(),
-            "its condition blocks a path already; ask the same question of the condition without it"
+            folder.named(at).2.is_open(),
+            "its condition blocks a path or evicts keys already; ask the same question of the condition without it"
         );
         let Attention { store, .. } = folder.attention(at)?.context(
             "no attention was recorded for this answer, and with it not which tokens its sessions are",

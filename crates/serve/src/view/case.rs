@@ -318,7 +318,7 @@ impl<'a> Case<'a> {
         }
         let sides = check_sides(self.folder.benchmark).is_ok();
         // Labels of withheld verdicts would be withheld with them.
-        let can_explain = sides && self.folder.no_result.is_none() && self.condition.knockout.is_none();
+        let can_explain = sides && self.folder.no_result.is_none() && self.condition.is_open();
         if can_explain && facts.why.is_none() {
             say("a label with its certificate", format!("palimpsest why {dir}"));
         }
@@ -336,7 +336,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Name of a line's method in replies. Single subsets are not shown.
+/// Name of a line's method in replies. Repairs, single subsets and paths through thoughts are not shown.
 fn group_of(line: &CauseLine) -> Option<&'static str> {
     Some(match line {
         CauseLine::Blocked(row) if row.layers.is_some() => "windows",
@@ -346,7 +346,7 @@ fn group_of(line: &CauseLine) -> Option<&'static str> {
         CauseLine::Replaced(_) => "replaced",
         CauseLine::Carrier(_) => "carriers",
         CauseLine::Surrogate(_) => "contextcite",
-        CauseLine::Subset(_) => return None,
+        CauseLine::Repaired(_) | CauseLine::Subset(_) | CauseLine::Thought(_) => return None,
     })
 }
 

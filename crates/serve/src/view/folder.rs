@@ -111,7 +111,7 @@ struct CauseHead {
     role: Option<String>,
     layers: Option<[usize; 2]>,
     seed: Option<u64>,
-    #[serde(alias = "total", alias = "replaced")]
+    #[serde(alias = "total", alias = "replaced", alias = "repaired")]
     effect: Option<DropHead>,
     ablation: Option<String>,
     drop: Option<f64>,

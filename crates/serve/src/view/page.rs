@@ -14,7 +14,7 @@ const TITLE: &str = "palimpsest";
 const HTML: &str = include_str!("page/page.html");
 /// Its last part explains the words that the page uses.
 const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
-const GLOSSARY: &str = "## Twelve words\n";
+const GLOSSARY: &str = "## Fourteen words\n";
 /// In the page's body; definitions follow it.
 const WORDS: &str = "<!-- words -->";
 /// In the page's body; an overview follows it.
@@ -131,9 +131,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_explains_the_twelve_words_of_the_tutorial() {
+    fn the_page_explains_the_fourteen_words_of_the_tutorial() {
         let words = definitions();
-        assert_eq!(words.matches("<dt>").count(), 12);
+        assert_eq!(words.matches("<dt>").count(), 14);
         let named = "<dt>Span</dt><dd>A named, half-open range of tokens of a prompt: a session, the question, the template's text. \
                      Spans tile the prompt.</dd>";
         assert!(words.contains(named), "{words}");

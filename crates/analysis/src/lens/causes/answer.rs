@@ -65,7 +65,7 @@ pub struct CausedAnswer {
     pub stretches: usize,
     /// (layers, sessions) of each measure.
     pub(super) by_layer: BTreeMap<Predictor, Array2<f64>>,
-    pub(super) overall: BTreeMap<Predictor, Vec<f64>>,
+    pub(crate) overall: BTreeMap<Predictor, Vec<f64>>,
     /// Mass of the question: (sessions, layers * heads).
     pub(super) features: Array2<f64>,
     /// Predictions of a ridge regression on the other cases of its own half.
@@ -73,7 +73,7 @@ pub struct CausedAnswer {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Measured<'a> {
+pub(crate) struct Measured<'a> {
     pub measures: &'a SessionMeasures,
     pub weighted: &'a [(Predictor, HeadWeights)],
     pub layers: &'a [Layer],
@@ -81,7 +81,7 @@ pub(super) struct Measured<'a> {
 
 impl CausedAnswer {
     /// Returns `None` if no session has both an effect and measures.
-    pub(super) fn new(
+    pub(crate) fn new(
         AnswerKey { case, probe, condition }: AnswerKey,
         correct: Option<bool>,
         (rows, pools): (&[CauseRow], &Pools),
@@ -128,6 +128,12 @@ impl CausedAnswer {
             features,
             ..CausedAnswer::default()
         })
+    }
+
+    /// Layers and heads of the features.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        let layers = self.by_layer.get(&Predictor::Mass).map_or(0, Array2::nrows);
+        (layers, self.features.ncols() / layers.max(1))
     }
 
     pub fn effects(&self) -> Vec<f64> {

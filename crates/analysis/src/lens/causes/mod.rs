@@ -13,14 +13,16 @@ use super::{Correctness, Group, Layer, Series, Statistic};
 use palimpsest_data::benchmarks::{Scale, Unit};
 use palimpsest_run::runs::causes::rows::Effect;
 
-mod answer;
+pub(crate) mod answer;
 pub mod halves;
 pub mod predictor;
 pub mod ranking;
 mod reading;
+pub mod repairs;
 pub mod residue;
 mod ridge;
 pub mod texts;
+pub mod thoughts;
 pub mod windowed;
 
 pub use answer::{CausedAnswer, CausedSession, Control, overall_of};

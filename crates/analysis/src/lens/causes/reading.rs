@@ -97,7 +97,8 @@ impl Causes {
         }
         let mut residues = Residues::of_answers(dir)?;
         residues.sessions.retain(|one| study.conditions.iter().any(|known| known.name == one.condition));
-        if answers.is_empty() && windowed.is_empty() && !residues.is_measured() {
+        let is_left = residues.is_measured() || !residues.repairs().is_empty();
+        if answers.is_empty() && windowed.is_empty() && !is_left {
             return Ok(None);
         }
         indices.extend(windowed.iter().flat_map(WindowedAnswer::layers));

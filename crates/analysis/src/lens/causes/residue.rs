@@ -7,13 +7,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::thoughts::{THIRDS, ThoughtEffects};
 use super::{estimate, mean};
 use crate::lens::band::{Estimate, LEAST, Numbers};
+use palimpsest_data::ground::jsonl::read_rows;
 use palimpsest_data::ground::order::sorted_unique;
 use palimpsest_data::statistics::means;
 use palimpsest_run::runs::causes::carriers::{ALL, BETWEEN};
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
-use palimpsest_run::runs::causes::rows::{CauseLine, CauseRow, read_lines};
+use palimpsest_run::runs::causes::repair_rows::{Later, RepairedRows};
+use palimpsest_run::runs::causes::rows::{CauseLine, CauseRow, ThoughtRow, read_lines};
+use palimpsest_run::runs::causes::two_hop::{ONE_HOP, ScoreRow, THOUGHT_SCORES, TWO_HOPS};
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::rows::AnswerKey;
 
@@ -61,10 +65,13 @@ pub struct SessionEffects {
     pub carriers: Vec<Carrier>,
     /// Hidden from the question on, by layer window.
     pub windows: BTreeMap<[usize; 2], f64>,
+    pub thought: ThoughtEffects,
+    /// By later rows read again after its replacement: all rows read again, and the loss.
+    pub repairs: BTreeMap<Later, (usize, f64)>,
 }
 
 impl SessionEffects {
-    fn whole(&self, whole: Whole) -> Option<f64> {
+    pub(super) fn whole(&self, whole: Whole) -> Option<f64> {
         self.wholes.get(&whole).copied()
     }
 
@@ -97,8 +104,11 @@ enum Measured {
     /// Hidden from the question on, at all layers or at a window.
     Direct(Option<[usize; 2]>),
     Whole(Whole),
+    Repaired(RepairedRows),
     /// Hidden from a later session too, with the loss by the direct path alone.
     Carrier(String, f64),
+    /// By a path through the thought, with one-hop and two-hop attention.
+    Thought(Box<ThoughtRow>, Option<[f64; 2]>),
 }
 
 struct Found {
@@ -111,6 +121,13 @@ struct Found {
 
 impl Residues {
     pub fn of_answers(dir: &Path) -> Result<Self, RunError> {
+        let mut scores: BTreeMap<(AnswerKey, String), BTreeMap<String, f64>> = BTreeMap::new();
+        for row in read_rows::<ScoreRow>(dir, THOUGHT_SCORES)? {
+            scores.insert((row.answer, row.method), row.scores);
+        }
+        let score = |row: &ThoughtRow, method: &str| {
+            scores.get(&(row.answer.clone(), method.to_owned()))?.get(&row.span).copied()
+        };
         let found = read_lines(dir)?.into_iter().filter_map(|line| {
             let (row, measured) = match line {
                 CauseLine::Blocked(row) => {
@@ -119,10 +136,20 @@ impl Residues {
                 }
                 CauseLine::Total(row) => (row, Measured::Whole(Whole::Removed)),
                 CauseLine::Replaced(row) => (row, Measured::Whole(Whole::Replaced)),
+                CauseLine::Repaired(row) => {
+                    let rows = row.rows?;
+                    (row, Measured::Repaired(rows))
+                }
                 CauseLine::Carrier(mut row) => {
                     let carrier = row.carrier.take().unwrap_or_default();
                     let direct = row.direct.unwrap_or_default();
                     (row, Measured::Carrier(carrier, direct))
+                }
+                CauseLine::Thought(row) => {
+                    let hops = score(&row, ONE_HOP).zip(score(&row, TWO_HOPS)).map(<[f64; 2]>::from);
+                    let (answer, span, role) = (row.answer.clone(), row.span.clone(), row.role.clone());
+                    let (lost, measured) = (row.effect.log_p_drop, Measured::Thought(row.into(), hops));
+                    return Some(Found { answer, span, role, measured, lost });
                 }
                 CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => return None,
             };
@@ -136,13 +163,14 @@ impl Residues {
         Ok(Residues::of_contrast_rows(read_contrast_causes(dir)?))
     }
 
-    fn of_contrast_rows(rows: Vec<ContrastCauseRow>) -> Self {
+    pub(super) fn of_contrast_rows(rows: Vec<ContrastCauseRow>) -> Self {
         let found = rows.into_iter().filter_map(|row| {
             let measured = match row.ablation {
                 AblationKind::Control => return None,
                 AblationKind::Carried => Measured::Carrier(row.carrier?, row.direct?),
                 AblationKind::Removed => Measured::Whole(Whole::Removed),
                 AblationKind::Replaced => Measured::Whole(Whole::Replaced),
+                AblationKind::Repaired => Measured::Repaired(row.rows?),
                 AblationKind::Blocked => Measured::Direct(row.layers),
             };
             Some(Found { answer: row.answer, span: row.span, role: row.role, measured, lost: row.drop })
@@ -162,6 +190,10 @@ impl Residues {
                 Measured::Direct(None) => own.direct = Some(lost),
                 Measured::Direct(Some(layers)) => _ = own.windows.insert(layers, lost),
                 Measured::Whole(whole) => _ = own.wholes.insert(whole, lost),
+                Measured::Thought(row, hops) => own.thought.add(&row, hops),
+                Measured::Repaired(rows) => {
+                    own.repairs.insert(Later(rows.k), (rows.recomputed, lost));
+                }
                 Measured::Carrier(name, direct) => {
                     by_carriers.get_or_insert(direct);
                     if name == ALL {
@@ -182,7 +214,8 @@ impl Residues {
     }
 
     pub fn is_measured(&self) -> bool {
-        self.sessions.iter().any(|one| Whole::EACH.iter().any(|whole| one.residue(*whole).is_some()))
+        let is_whole = |one: &SessionEffects| Whole::EACH.iter().any(|whole| one.residue(*whole).is_some());
+        self.sessions.iter().any(|one| is_whole(one) || one.thought.through().is_some())
     }
 
     pub fn roles(&self) -> Vec<&str> {
@@ -208,7 +241,7 @@ impl Residues {
 
     /// Ratio of two means over cases, of a role's sessions that have both numbers. No interval with fewer than [`LEAST`] cases or if the
     /// denominator may be 0.
-    fn ratio(
+    pub(super) fn ratio(
         &self,
         role: &str,
         over: impl Fn(&SessionEffects) -> Option<f64>,
@@ -250,6 +283,15 @@ pub fn numbers(residues: &Residues, role: &str) -> Vec<(String, Estimate, bool)>
     }
     let between = residues.mean(role, SessionEffects::carried_between);
     all.push(("carried behind the last session".to_owned(), between, true));
+    let of_thought = |of: fn(&ThoughtEffects) -> Option<f64>| residues.mean(role, |one| of(&one.thought));
+    let (whole, direct) = (of_thought(|thought| thought.whole), of_thought(|thought| thought.direct));
+    all.push(("hidden from question, thought and answer".to_owned(), whole, false));
+    all.push(("hidden from question and answer".to_owned(), direct, false));
+    all.push(("through the thought".to_owned(), of_thought(ThoughtEffects::through), true));
+    for (nth, third) in THIRDS.iter().enumerate() {
+        let carried = residues.mean(role, |one| one.thought.carried(nth));
+        all.push((format!("carried by the thought's {third} third"), carried, true));
+    }
     all.into_iter().filter_map(|(name, estimate, is_left)| Some((name, estimate?, is_left))).collect()
 }
 
@@ -264,18 +306,37 @@ pub fn in_words(residues: &Residues, segment: &str) -> Vec<String> {
                 whole.label()
             ));
         }
+        said.extend(through_thoughts(residues, (role, segment)));
         said.extend(largest(residues, (role, segment)));
         said.extend(windows(residues, (role, segment)));
     }
     said
 }
 
-fn percent(share: &Estimate) -> String {
+pub(super) fn percent(share: &Estimate) -> String {
     let write = |x: f64| format!("{:.0}%", 100.0 * x);
     let value = share.value.map_or("an undefined share".to_owned(), write);
     let band = share.band.map(|(low, high)| format!(" [{}, {}]", write(low), write(high)));
     let few = if share.n < LEAST { format!("; no interval below {LEAST}") } else { String::new() };
     format!("{value}{} (n = {}{few})", band.unwrap_or_default(), share.n)
+}
+
+/// Part of a role's effect that goes through the thought's rows, and its sentences' parts of that.
+fn through_thoughts(residues: &Residues, (role, segment): (&str, &str)) -> Option<String> {
+    let through = residues.ratio(role, |one| one.thought.through(), |one| one.thought.whole)?;
+    let of_third = |(nth, third): (usize, &&str)| {
+        let share = residues.ratio(role, |one| one.thought.carried(nth), |one| one.thought.through())?;
+        Some(format!("; its {third} third carries {} of this", percent(&share)))
+    };
+    let thirds: String = THIRDS.iter().enumerate().filter_map(of_third).collect();
+    let part = |one: &SessionEffects| one.thought.hops.map(|[one, two]| two - one);
+    let hops = residues.ratio(role, part, |one| one.thought.hops.map(|[_, two]| two));
+    let hops = hops.map(|hops| format!("; two-hop attention would say {}", percent(&hops)));
+    Some(format!(
+        "Through the thought's rows goes {} of the effect of the {role} {segment}{thirds}{}.",
+        percent(&through),
+        hops.unwrap_or_default()
+    ))
 }
 
 /// The two largest single carriers of a role's sessions, by absolute value.

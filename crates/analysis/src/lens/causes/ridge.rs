@@ -9,6 +9,7 @@ use ndarray::{Array1, Array2, Axis};
 
 use super::halves::halves;
 use super::{CausedAnswer, Causes, Predictor, UnitName};
+use palimpsest_data::benchmarks::Unit;
 use palimpsest_data::statistics::ridge::Ridge;
 
 /// Candidate penalties, for features of variance 1.
@@ -17,6 +18,29 @@ const PENALTIES: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
 const FOLDS: usize = 4;
 
 impl Causes {
+    /// Answers alone, with each half's predictions for the other.
+    pub(crate) fn fitted(answers: Vec<CausedAnswer>, unit: Unit, seed: u64) -> Self {
+        let mut causes = Causes { answers, unit, seed, ..Causes::default() };
+        causes.fit();
+        causes
+    }
+
+    /// Fits all answers, and predicts those of another run. Returns the penalty too; `None` with too few units.
+    pub(crate) fn predict(&self, others: &[CausedAnswer]) -> Option<(f64, Predicted)> {
+        let units: BTreeSet<UnitName> = self.answers.iter().map(|answer| self.unit_of(answer)).collect();
+        if units.len() < FOLDS {
+            return None;
+        }
+        let fold = |answer: &CausedAnswer| {
+            units.iter().position(|unit| *unit == self.unit_of(answer)).unwrap_or(0) % FOLDS
+        };
+        let all: Vec<usize> = (0..self.answers.len()).collect();
+        let folds: Vec<(usize, usize)> = all.iter().map(|&at| (fold(&self.answers[at]), at)).collect();
+        let (penalty, _) = best_penalty(&self.answers, &folds)?;
+        let fit = Fit::of(&self.answers, &all, penalty)?;
+        Some((penalty, others.iter().map(|answer| fit.predict(&answer.features)).enumerate().collect()))
+    }
+
     /// Fits both halves and stores each one's predictions for the other.
     pub(super) fn fit(&mut self) {
         let units: BTreeSet<UnitName> = self.answers.iter().map(|answer| self.unit_of(answer)).collect();
@@ -76,7 +100,7 @@ impl Fit {
 }
 
 /// Predictions by the index of their answer.
-type Predicted = Vec<(usize, Vec<f64>)>;
+pub(crate) type Predicted = Vec<(usize, Vec<f64>)>;
 
 /// The best cross-validated penalty, and its predictions for the answers left out. `folds` pairs a fold with an answer.
 fn best_penalty(answers: &[CausedAnswer], folds: &[(usize, usize)]) -> Option<(f64, Predicted)> {

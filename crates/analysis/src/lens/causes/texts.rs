@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::repairs;
 use super::residue::{Residues, in_words, numbers};
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::LayerKind;
@@ -17,14 +18,19 @@ use palimpsest_run::runs::causes::rows::{CauseRow, CauseRows, Effect, SessionWei
 use palimpsest_run::runs::causes::ways::Way;
 use palimpsest_run::runs::condition::named;
 
-/// Table of a run's rows of this ablation and measure; total effects add the residues.
+/// Table of a run's rows of this ablation and measure; total effects add the residues, repairs what they leave.
 pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyhow::Result<String> {
+    let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_) | Way::Thoughts(_));
+    let is_repaired = matches!(way, Way::Repaired(_));
     let (text, residues) = match of {
         Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
         Measure::LogP => (answers(CauseRows::read(dir)?, way, kinds)?, Residues::of_answers(dir)?),
     };
-    let is_of_residues = matches!(way, Way::Removed(_) | Way::Carriers(_));
-    let left = if is_of_residues { left_behind(&residues) } else { String::new() };
+    let left = match (is_of_residues, is_repaired) {
+        (true, _) => left_behind(&residues),
+        (_, true) => repairs::table(&residues),
+        _ => String::new(),
+    };
     Ok([text.trim_end(), left.trim_end()].join("\n").trim().to_owned())
 }
 
@@ -40,7 +46,7 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
             stretches.retain(of);
             blocked(&sessions, &stretches)
         }
-        Way::Carriers(_) => String::new(),
+        Way::Carriers(_) | Way::Thoughts(_) | Way::Repaired(_) => String::new(),
         Way::Removed(RemovalOptions { replace: true, .. }) => totals("replaced", &rows.replaced),
         Way::Removed(_) => totals("removed", &rows.removed),
         Way::Surrogate(options) => {
@@ -58,7 +64,7 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     let shown: &[AblationKind] = match way {
         Way::Removed(RemovalOptions { replace: true, .. }) => &[AblationKind::Replaced],
         Way::Removed(_) => &[AblationKind::Removed],
-        Way::Carriers(_) => return String::new(),
+        Way::Carriers(_) | Way::Thoughts(_) | Way::Repaired(_) => return String::new(),
         Way::Blocked(_) | Way::Surrogate(_) => &[AblationKind::Blocked, AblationKind::Control],
     };
     let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();

@@ -492,7 +492,7 @@ fn stream(
     let step = (size.scores / (heads * r)).clamp(1, size.keys);
     let mut ends: Option<OnlineSoftmax> = None;
     for start in (start..end).step_by(step) {
-        let block = start..(start + step).min(end);
+        let block = start..start.saturating_add(step).min(end);
         // Rows that see only sinks still need a softmax state, so the last block is always processed.
         if seen.all_hidden(&block) && (ends.is_some() || block.end < end) {
             continue;

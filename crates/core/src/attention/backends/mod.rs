@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::call::Call;
-use super::{AttentionKernel, AttentionShape, Holes, Settled, Site};
+use super::{AttentionKernel, AttentionShape, Settled, Site};
 use crate::transfer;
 
 mod chunked;
@@ -98,20 +98,6 @@ pub(crate) fn settle(
 }
 
 pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
-    if let Some(kept) = of.site.holes.kept() {
-        let open = Site { holes: Holes::default(), ..of.site.clone() };
-        let plain = |rows: Range<usize>, seen: &Tensor| {
-            segment_sums(q, seen, &RowSums { site: &open, rows, bounds: of.bounds })
-        };
-        // Rows before the eviction see all keys.
-        let border = kept.from.saturating_sub(of.site.offset).clamp(of.rows.start, of.rows.end);
-        let later = RowSums { rows: border..of.rows.end, ..*of };
-        return match (border > of.rows.start, border < of.rows.end) {
-            (true, true) => plain(of.rows.start..border, k)? + kept.segment_sums(q, k, &later)?,
-            (true, false) => plain(of.rows.clone(), k),
-            (false, _) => kept.segment_sums(q, k, &later),
-        };
-    }
     let hides = !of.site.holes.is_empty();
     chosen(q, k.dim(0)?, of.site, hides, AttentionKernel::of_sums)?.segment_sums(q, k, of)
 }

@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use super::super::call::{Attended, Call};
 use super::super::{AttentionKernel, AttentionShape, Hole, Holes, Sinks, Site, Tail, run_after};
 use super::chunked::Blocks;
-use super::{BLOCKS, Chunked, Cpu, Kernel, RowSums, cpu, lengths};
+use super::{BLOCKS, Chunked, Cpu, Kernel, OverRows, RowSums, chunked, cpu, lengths};
 
 /// Values are of order 1, so this allows a few f32 roundings.
 const TOLERANCE: f64 = 1e-5;
@@ -404,5 +404,33 @@ fn our_kernels_are_given_what_they_serve_and_products_the_rest() {
 #[test]
 fn a_device_without_a_choice_of_kernels_settles_nothing() -> Result<()> {
     assert_eq!(super::settle(AttentionKernel::Auto, &Device::Cpu, &shape(DType::BF16, 64))?, None);
+    Ok(())
+}
+
+#[test]
+fn each_keys_weight_over_rows_is_that_of_the_rows_one_by_one() -> Result<()> {
+    for Inputs { q, k, site, .. } in calls()? {
+        let (l, keys) = (q.dim(0)?, k.dim(1)?);
+        let rows = l / 3..l;
+        let one_by_one: Vec<Vec<Vec<f32>>> =
+            rows.clone().map(|row| super::row_weights(&q, &k, &site, row)).collect::<Result<_>>()?;
+        for over in [OverRows::Sum, OverRows::Largest] {
+            let of = |head: usize, key: usize| {
+                let weights = one_by_one.iter().map(|row| f64::from(row[head][key]));
+                match over {
+                    OverRows::Sum => weights.sum::<f64>(),
+                    OverRows::Largest => weights.fold(0.0, f64::max),
+                }
+            };
+            let expected: Vec<f64> = (0..q.dim(1)?)
+                .flat_map(|head| (0..keys).map(move |key| (head, key)))
+                .map(|(h, k)| of(h, k))
+                .collect();
+            let expected = Tensor::from_vec(expected, (q.dim(1)?, keys), &Device::Cpu)?;
+            let about = (q.dims(), &site, over);
+            agree(&cpu::key_weights(&q, &k, &site, rows.clone(), over)?, &expected, about)?;
+            agree(&chunked::key_weights(&q, &k, &site, rows.clone(), over)?, &expected, about)?;
+        }
+    }
     Ok(())
 }

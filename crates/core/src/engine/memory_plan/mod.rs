@@ -32,7 +32,7 @@ pub struct Share {
     pub layers: usize,
     /// Weights, in every stored form.
     pub weights: u64,
-    /// KV cache and recurrent states of context and branches.
+    /// KV cache and recurrent states of context and branches, and copies of what evictions keep.
     pub cache: u64,
     /// Activations of one chunk.
     pub activations: u64,
@@ -93,7 +93,13 @@ impl MemoryPlan {
             let mixer = &spec.layers[i].mixer;
             let bytes = cache_bytes(mixer, request.context, chunk, &formats).and_then(|trunk| {
                 let branch = branch_bytes(mixer, request.context, request.branches.tokens, &formats)?;
-                trunk.checked_add(branch.checked_mul(request.branches.count)?)
+                let kept = match spec.layers[i].attention() {
+                    Some(a) if a.window.is_none() => {
+                        cache_bytes(mixer, request.kept_keys(), chunk, &formats)?
+                    }
+                    _ => 0,
+                };
+                trunk.checked_add(kept)?.checked_add(branch.checked_mul(request.branches.count)?)
             });
             // Overflow: larger than any machine, yet safe to add up.
             bytes.map_or(u64::MAX >> 16, n)

@@ -1,10 +1,13 @@
 //! Parameters of a memory plan.
 
+use std::cmp::Reverse;
+
 use candle_core::DType;
 
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::engine::DEFAULT_CHUNK;
 use crate::engine::device::DeviceName;
+use crate::evict::Keep;
 use crate::model::{CacheFormat, Formats, Kept};
 
 /// Parameters of a memory plan.
@@ -30,6 +33,8 @@ pub struct MemoryRequest {
     pub observed: ObservedSpans,
     /// Storage of quantised weights on the CPU in f32 or bf16; `None` also keeps them dequantised if that fits.
     pub kept: Option<Kept>,
+    /// Budgets of evictions, which hold copies of the keys and values that they keep.
+    pub keeps: Vec<Keep>,
     /// CPU bytes of a server besides the model; 0 elsewhere.
     pub beside: u64,
 }
@@ -48,6 +53,7 @@ impl MemoryRequest {
             branches: Branches::default(),
             observed: ObservedSpans::default(),
             kept: None,
+            keeps: Vec::new(),
             beside: 0,
         }
     }
@@ -55,6 +61,17 @@ impl MemoryRequest {
     /// Fails if the devices do not support the cache dtype.
     pub fn check_formats(&self) -> Result<Formats, CacheFormat> {
         Formats::on(self.dtype, self.cache, self.on_cpu())
+    }
+
+    /// Most keys that evictions keep at once, for each key/value head: of one, or of as many as branches decode together.
+    pub fn kept_keys(&self) -> usize {
+        let keys = |keep: &Keep| match *keep {
+            Keep::Share(share) => (share * self.context as f64) as usize,
+            Keep::Tokens(tokens) => tokens.min(self.context),
+        };
+        let mut kept: Vec<usize> = self.keeps.iter().map(keys).collect();
+        kept.sort_unstable_by_key(|&keys| Reverse(keys));
+        kept.iter().take(self.branches.count.max(1)).sum()
     }
 
     /// True if all devices are the CPU.

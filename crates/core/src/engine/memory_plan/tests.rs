@@ -1,5 +1,6 @@
 use super::*;
 use crate::attention::AttentionKernel;
+use crate::evict::Keep;
 use crate::model::weights::BlockType;
 use crate::model::{Kept, ModelDescription, Packed, PackedBytes, PackedWeight};
 
@@ -58,6 +59,26 @@ fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
     let linear = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
     assert_eq!(added("qwen3.5-9b"), 3 * (8 * tokens * 4 * 256 * 2 * 2 + 24 * linear));
     assert_eq!(Branches::for_answers(1, 100), Branches::default(), "one alone is answered in the cache");
+}
+
+#[test]
+fn evictions_take_what_they_keep_beside_the_cache_at_layers_of_full_attention() {
+    let of = |name: &str, keeps: &[Keep], count: usize| {
+        let without = MemoryRequest { branches: Branches { count, tokens: 1 }, ..bf16(10_000, 1) };
+        let with = MemoryRequest { keeps: keeps.to_vec(), ..without.clone() };
+        planned(name, &with).cache() - planned(name, &without).cache()
+    };
+    let added = |name: &str, keeps: &[Keep]| of(name, keeps, 0);
+    let keeps = [Keep::Share(0.25), Keep::Tokens(300)];
+    assert_eq!(added("smollm2-135m", &keeps), 30 * 2500 * 3 * 64 * 2 * 2);
+    assert_eq!(added("smollm2-135m", &keeps[1..]), 30 * 300 * 3 * 64 * 2 * 2);
+    assert_eq!(added("smollm2-135m", &[Keep::Tokens(20_000)]), 30 * 10_000 * 3 * 64 * 2 * 2);
+    // As many as branches that decode together, the largest.
+    let keeps = [Keep::Tokens(300), Keep::Share(0.25), Keep::Tokens(700)];
+    assert_eq!(of("smollm2-135m", &keeps, 2), 30 * 3200 * 3 * 64 * 2 * 2);
+    assert_eq!(of("smollm2-135m", &keeps, 8), 30 * 3500 * 3 * 64 * 2 * 2);
+    assert_eq!(added("gemma3-270m", &keeps), 3 * 2500 * 256 * 2 * 2);
+    assert_eq!(added("qwen3.5-9b", &keeps), 8 * 2500 * 4 * 256 * 2 * 2);
 }
 
 #[test]

@@ -12,11 +12,11 @@ use crate::evict::{Collector, Evict, Eviction};
 pub(super) struct Evicting {
     /// What each policy collected of the shared prefix.
     collected: Vec<(Key, Collector)>,
-    /// What the latest eviction kept: branches with equal ones share it.
-    kept: Option<(Key, LayerHoles)>,
+    /// What the latest eviction kept, and of which tokens: branches with equal ones share it.
+    kept: Option<(Eviction, Vec<u32>, LayerHoles)>,
 }
 
-/// Evictions that read the same rows keep the same keys: policy and budget, the first row after it, and the end of what the policy reads.
+/// What a policy collects: policy and budget, the first row after the eviction, and the end of what the policy reads.
 #[derive(PartialEq, Clone)]
 struct Key(Evict, usize, usize);
 
@@ -64,9 +64,9 @@ pub(super) fn refusal(branch: &Pending) -> Option<String> {
     } else if branch.choices.iter().any(|choice| matches!(choice.task, Task::Force(_))) {
         "answers cannot be forced under it".to_owned()
     } else {
-        return None;
+        return eviction.check(n).err().map(|error| error.to_string());
     };
-    Some(format!("eviction {evict}: {why}"))
+    Some(format!("eviction `{evict}`: {why}"))
 }
 
 impl Evicting {
@@ -99,8 +99,12 @@ impl Evicting {
     pub fn begin(&mut self, branch: &mut Pending, engine: &Engine) -> Option<Collecting> {
         let eviction = branch.evict.clone()?;
         let key = Key::of(&eviction, branch.prompt.len());
-        if let Some((_, holes)) = self.kept.as_ref().filter(|(known, _)| *known == key) {
-            branch.evicted(&eviction, holes, engine);
+        let read = branch.prompt.get(..key.2).unwrap_or_default();
+        if let Some((.., holes)) =
+            self.kept.as_ref().filter(|(known, tokens, _)| known.keeps_as(&eviction) && tokens == read)
+        {
+            let holes = holes.clone();
+            branch.evicted(&eviction, &holes, engine);
             return None;
         }
         self.kept = None;
@@ -130,7 +134,7 @@ impl Evicting {
         let Collecting { eviction, key, collector } = collecting;
         let holes = eviction.choose(&trunk.cache, &collector, engine.decoder(), &branch.prompt)?;
         branch.evicted(&eviction, &holes, engine);
-        self.kept = Some((key, holes));
+        self.kept = Some((eviction, branch.prompt.get(..key.2).unwrap_or_default().to_vec(), holes));
         Ok((0, None))
     }
 }

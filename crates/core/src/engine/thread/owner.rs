@@ -309,6 +309,8 @@ impl EngineLoop {
         let (tokens, room) = (queued.tokens(), queued.room());
         let mut stay = self.pinned();
         let free = self.limits.tokens.saturating_sub(self.set_aside() + room + 2 * OWN);
+        // Kept keys count as far as the budget goes: one request always fits.
+        let free = free - queued.copied().min(free.saturating_sub(tokens));
         let idle = |id| self.shelf.get(id).is_some_and(|trunk| !trunk.busy);
         let inside = CacheMatch { within: found.trunk.is_some_and(idle), ..found };
         let mut ways = vec![found, inside, found.anew()];

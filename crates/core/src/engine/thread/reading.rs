@@ -98,6 +98,11 @@ impl Queued {
         self.branches.iter().map(Pending::room).max().unwrap_or(0)
     }
 
+    /// Maximum tokens whose kept keys a branch holds beside the trunk.
+    pub fn copied(&self) -> usize {
+        self.branches.iter().map(Pending::copied).max().unwrap_or(0)
+    }
+
     /// True if the only branch is read in one go: one that is evicted from reads its history first.
     pub fn is_single(&self) -> bool {
         self.branches.len() == 1 && self.branches.iter().all(|branch| branch.evict.is_none())

@@ -6,7 +6,7 @@
 //! where the model's own scale differs, as KVPress does.
 
 use candle_core::{D, Result, Tensor};
-use candle_nn::ops::softmax;
+use candle_nn::ops::softmax_last_dim;
 
 use super::super::collector::Sums;
 use super::super::policy::{LayerKeys, Policy};
@@ -14,6 +14,8 @@ use super::super::rotation::mean_rotation;
 
 pub const SINKS: usize = 4;
 const FUTURE: usize = 512;
+/// Keys whose products with the covariances are held at once.
+const BLOCK: usize = 4096;
 
 pub struct ExpectedAttention;
 
@@ -33,15 +35,14 @@ impl Policy for ExpectedAttention {
         let mean = (mean.matmul(&turned_back)? / (d as f64).sqrt())?;
         let covariance = covariance.reshape((heads * d, d))?.matmul(&turned_back)?.reshape((heads, d, d))?;
         let covariance = (rotation.broadcast_matmul(&covariance)? / (2 * d) as f64)?;
-        let group = heads / kv_heads;
-        let of_head = |head: usize| {
-            // (keys, d)
-            let k = k.get(head / group)?.contiguous()?;
-            let linear = k.matmul(&mean.get(head)?.unsqueeze(1)?)?.squeeze(1)?;
-            let square = (k.matmul(&covariance.get(head)?)? * &k)?.sum(D::Minus1)?;
-            softmax(&(linear + square)?, 0)
-        };
-        let scores = Tensor::stack(&(0..heads).map(of_head).collect::<Result<Vec<_>>>()?, 0)?;
+        let mean = mean.unsqueeze(2)?;
+        let blocks = (0..keys - SINKS).step_by(BLOCK).map(|start| {
+            let k = k.narrow(1, start, BLOCK.min(keys - SINKS - start))?.unsqueeze(1)?;
+            let (_, _, n, _) = k.dims4()?;
+            let k = k.expand((kv_heads, heads / kv_heads, n, d))?.reshape((heads, n, d))?;
+            k.matmul(&mean)?.squeeze(2)? + (k.matmul(&covariance)? * &k)?.sum(D::Minus1)?
+        });
+        let scores = softmax_last_dim(&Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 1)?)?;
         let scores = (layer.by_kv_head(&scores)? * v.sqr()?.sum(D::Minus1)?.sqrt()?)?;
         let sinks = Tensor::full(f32::INFINITY, (kv_heads, SINKS), k.device())?;
         Tensor::cat(&[&sinks, &scores], 1)

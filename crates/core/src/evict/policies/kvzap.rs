@@ -72,11 +72,11 @@ fn features(k: &Tensor, v: &Tensor, spec: &AttentionSpec) -> Result<Tensor> {
 }
 
 /// Ridge regression of `y` (heads, n) on `x` (heads, n, features) for each head, with an intercept: (heads, features, 1).
-fn fit(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+pub fn fit(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let (heads, n, features) = x.dims3()?;
     let x = x.broadcast_sub(&x.mean_keepdim(1)?)?;
     let y = y.broadcast_sub(&y.mean_keepdim(1)?)?.unsqueeze(2)?;
-    // A feature that does not vary gets weight 0.
+    // Not 0 where a feature does not vary.
     let deviation = (x.sqr()?.mean_keepdim(1)?.sqrt()? + 1e-12)?;
     let x = x.broadcast_div(&deviation)?;
     let of_features = (x.transpose(1, 2)?.contiguous()? / n as f64)?;

@@ -3,8 +3,8 @@
 //!
 //! - least-attended: by the attention that a session gets from the last 64 rows, over layers that evict and heads; the least goes first.
 //! - oldest: by position.
-//! - oracle: knows the evidence. Sessions without any go first, then those with evidence other than `new`, then those with `new`; the
-//!   oldest first in each group.
+//! - oracle: knows the evidence. Sessions without any go first, the oldest first, then those with evidence, the oldest first: what updates
+//!   another goes last.
 
 use std::ops::Range;
 
@@ -18,7 +18,6 @@ use crate::transfer;
 
 /// Rows whose attention `least-attended` reads.
 pub const ROWS: usize = 64;
-const NEW: &str = "new";
 
 pub struct Sessions {
     /// By key.
@@ -33,8 +32,10 @@ impl Sessions {
             if kept <= budget {
                 break;
             }
-            stays[session.clone()].fill(false);
-            kept -= session.len();
+            let keys = &mut stays[session.clone()];
+            // Sessions may overlap.
+            kept -= keys.iter().filter(|stays| **stays).count();
+            keys.fill(false);
         }
         Sessions { stays }
     }
@@ -45,12 +46,11 @@ impl Sessions {
 
     pub fn oracle(spans: &[Span], at: usize, budget: usize) -> Self {
         let mut order = sessions(spans, at);
-        let roles = |session: &Range<usize>| {
+        let is_evidence = |session: &Range<usize>| {
             let inside = |span: &&Span| span.start < session.end && session.start < span.end;
-            let roles = spans.iter().filter(inside).filter_map(|span| span.role.as_deref());
-            roles.map(|role| if role == NEW { 2 } else { 1 }).max().unwrap_or(0)
+            spans.iter().filter(inside).any(|span| span.role.is_some())
         };
-        order.sort_by_key(roles);
+        order.sort_by_key(is_evidence);
         Self::evicted(&order, at, budget)
     }
 

@@ -48,5 +48,6 @@ pub const KIND: Kind = Kind {
         ("narrative", faithful::check),
         ("cites", events::cites),
     ],
+    settings: "abstention block_words divergence durations exchanges facts longest_hours name order orders questions tasks window",
     write: |setting, rows, folder| write(setting, folder, write::data(setting, rows)),
 };

@@ -36,6 +36,7 @@ pub const KIND: Kind = Kind {
         ("blocks", Maker::Each(forms::blocks)),
     ],
     checks: &[("differs", differs), ("lengths", lengths), ("outcomes", outcomes), ("no-keys", no_keys)],
+    settings: "change chunk_tokens instead legs over_keys parts run spoiled systems towns unknown",
     write: |setting, rows, folder| write(setting, folder, write::data(setting, rows)),
 };
 

@@ -29,5 +29,6 @@ pub const KIND: Kind = Kind {
         ("times", Maker::Each(haystack::times)),
     ],
     checks: &[("told", sessions::told)],
+    settings: "distance from offer positions quotas sessions tail texts tokens values",
     write: write::write,
 };

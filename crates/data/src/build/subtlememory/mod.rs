@@ -27,5 +27,6 @@ pub const KIND: Kind = Kind {
         ("spread", Maker::All(spread::spread)),
     ],
     checks: &[("told", checks::told)],
+    settings: "below candidates days field from lengths most_facts offset relations sampled signals types unknown",
     write: |setting, rows, folder| write(setting, folder, write::data(setting, rows)),
 };

@@ -55,6 +55,11 @@ pub(super) enum Failure {
         reason: String,
         body: String,
     },
+    /// A reply without text.
+    Empty {
+        reason: String,
+        body: String,
+    },
     /// Status 200 with truncated JSON or a truncated answer.
     Cut {
         how: String,
@@ -71,7 +76,7 @@ impl Failure {
                 let said = body.to_lowercase();
                 !says_too_long(&said) && PASSING.iter().any(|words| said.contains(words))
             }
-            Failure::Unreadable { .. } => false,
+            Failure::Unreadable { .. } | Failure::Empty { .. } => false,
             Failure::Cut { .. } => true,
         }
     }
@@ -126,7 +131,7 @@ impl Failure {
                 (format!("the reply is an error: {}", quote(body)), "look at the server's log")
             }
             Failure::Cut { how, body } => (format!("{how}: {}", quote(body)), "look at the server's log"),
-            Failure::Unreadable { reason, body } => (
+            Failure::Unreadable { reason, body } | Failure::Empty { reason, body } => (
                 format!("the reply cannot be used: {reason}: {}", quote(body)),
                 "is this an OpenAI-compatible endpoint?",
             ),

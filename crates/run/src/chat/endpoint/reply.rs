@@ -90,9 +90,17 @@ pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
     };
     if answer.is_none() && refusal.is_none() && thought.is_none() {
         let why = reason.unwrap_or("none");
-        return Err(unreadable(format!(
+        let reason = format!(
             "its message has no content (finish_reason {why}); a reasoning model needs more new tokens"
-        )));
+        );
+        let content = &message["content"];
+        let is_empty =
+            message.is_object() && (content.is_null() || content.is_string() || content.is_array());
+        return Err(if is_empty {
+            Failure::Empty { reason, body: body.to_string() }
+        } else {
+            unreadable(reason)
+        });
     }
     let stop = match finish {
         _ if refusal.is_some() => StopReason::Refused,

@@ -249,10 +249,14 @@ impl CaseAnswers<'_> {
     }
 
     fn history(&self, one: &Ablated) -> History<'_> {
-        let (prompt, out) = (self.prompt(one.answer), self.left_out(one));
+        self.history_without(one.answer, &self.left_out(one))
+    }
+
+    /// An answer's history without these ranges, or with neutral text in their place.
+    pub fn history_without(&self, answer: usize, out: &[Range<usize>]) -> History<'_> {
         match self.neutral {
-            Some(neutral) => prompt.replaced(&out, neutral),
-            None => prompt.without(&out),
+            Some(neutral) => self.prompt(answer).replaced(out, neutral),
+            None => self.prompt(answer).without(out),
         }
     }
 

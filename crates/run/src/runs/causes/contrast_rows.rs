@@ -1,9 +1,10 @@
-//! Rows of `contrast-causes.jsonl`: changes of contrasts when sessions are blocked or removed.
+//! Rows of `contrast-causes.jsonl`: changes of contrasts when sessions are blocked, removed or replaced.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::repair_rows::{RepairedRows, in_place};
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
 
@@ -24,6 +25,8 @@ pub struct ContrastCauseRow {
     pub carrier: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<RepairedRows>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
     /// Seed of the control pool; 0 for removed, replaced or carried spans.
@@ -47,22 +50,24 @@ pub enum AblationKind {
     Removed,
     /// Replaced by neutral text of equal length, and everything after it recomputed.
     Replaced,
+    /// Replaced in the same way, and only some rows recomputed ([`ContrastCauseRow::rows`]).
+    Repaired,
     /// Hidden from later positions too, not only from the question on.
     Carried,
     Control,
 }
 
-/// Identifies one measurement: answer, ablation, tokens, layers, seed, and carrier or neutral text.
+/// Identifies one measurement: answer, ablation, tokens, layers, seed, and carrier or neutral text with repaired rows.
 pub(super) type AblationKey = (AnswerKey, AblationKind, [usize; 2], Option<[usize; 2]>, u64, Option<String>);
 
 impl ContrastCauseRow {
-    /// Identifies the method: ablation, layers, seed and neutral text.
+    /// Identifies the method: ablation, layers, seed, neutral text and repaired rows.
     pub fn way(&self) -> (AblationKind, Option<[usize; 2]>, u64, Option<String>) {
-        (self.ablation, self.layers, self.seed, self.neutral.clone())
+        (self.ablation, self.layers, self.seed, in_place(self.neutral.as_ref(), self.rows))
     }
 
     pub(super) fn key(&self) -> AblationKey {
-        let other = self.carrier.clone().or_else(|| self.neutral.clone());
+        let other = self.carrier.clone().or_else(|| in_place(self.neutral.as_ref(), self.rows));
         (self.answer.clone(), self.ablation, self.tokens, self.layers, self.seed, other)
     }
 }

@@ -8,6 +8,7 @@ use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::span::Span;
 
 use super::contrast_rows::{AblationKey, AblationKind, CONTRAST_CAUSES, ContrastCauseRow};
+use super::repair_rows::{RepairedRows, in_place};
 use super::rows::{CauseLine, CauseRow, NamedEffect, open_log};
 use super::{Task, layers_open, unusable};
 use crate::runs::rows::AnswerKey;
@@ -28,6 +29,8 @@ pub(super) struct Ablation {
     /// Pool seed of blocked sessions; otherwise 0.
     pub seed: u64,
     pub carrier: Option<(String, Range<usize>)>,
+    /// For repairs: the rows that were read again. Their number is no part of the key.
+    pub rows: Option<RepairedRows>,
     /// For carriers: drop by the direct path alone.
     pub direct: f64,
 }
@@ -47,20 +50,21 @@ impl Ablation {
     }
 
     fn of_tokens(kind: AblationKind, tokens: Range<usize>) -> Self {
-        let (span, role, stretch, layers, carrier) = (String::new(), None, None, None, None);
+        let (span, role, stretch, layers, carrier, rows) = (String::new(), None, None, None, None, None);
         let (anywhere, seed, direct) = (false, 0, 0.0);
-        Ablation { kind, span, role, stretch, anywhere, tokens, layers, seed, carrier, direct }
+        Ablation { kind, span, role, stretch, anywhere, tokens, layers, seed, carrier, rows, direct }
     }
 
     fn neutral(&self) -> Option<String> {
-        (self.kind == AblationKind::Replaced).then(|| NEUTRAL.to_owned())
+        matches!(self.kind, AblationKind::Replaced | AblationKind::Repaired).then(|| NEUTRAL.to_owned())
     }
 
     fn key(&self, store: &AttentionStore) -> AblationKey {
         let carrier = self.carrier.as_ref().map(|(carrier, _)| carrier.clone());
         let layers = self.layers.as_ref().map(ends);
         let answer = AnswerKey::of_store(store).owned();
-        (answer, self.kind, ends(&self.tokens), layers, self.seed, carrier.or(self.neutral()))
+        let other = carrier.or_else(|| in_place(self.neutral().as_ref(), self.rows));
+        (answer, self.kind, ends(&self.tokens), layers, self.seed, other)
     }
 
     fn line(
@@ -70,7 +74,7 @@ impl Ablation {
         row: EffectRow,
         kinds: &[LayerKind],
     ) -> Option<CauseLine> {
-        use AblationKind::{Blocked, Carried, Control, Removed, Replaced};
+        use AblationKind::{Blocked, Carried, Control, Removed, Repaired, Replaced};
         let kind = self.kind;
         let effect = row.effect()?;
         let (carrier, carrier_tokens) = self.carrier.clone().map(|(name, rows)| (name, ends(&rows))).unzip();
@@ -85,6 +89,7 @@ impl Ablation {
             carrier,
             carrier_tokens,
             neutral: self.neutral(),
+            rows: self.rows,
             layers: self.layers.as_ref().map(ends),
             seed: matches!(kind, Blocked | Control).then_some(self.seed),
             softmax_only: hides && kinds.contains(&LayerKind::Linear),
@@ -96,6 +101,7 @@ impl Ablation {
             effect: match kind {
                 Removed => NamedEffect::Total(effect),
                 Replaced => NamedEffect::Replaced(effect),
+                Repaired => NamedEffect::Repaired(effect),
                 Blocked | Carried | Control => NamedEffect::Effect(effect),
             },
         };
@@ -104,6 +110,7 @@ impl Ablation {
             Control => CauseLine::Control(row),
             Removed => CauseLine::Total(row),
             Replaced => CauseLine::Replaced(row),
+            Repaired => CauseLine::Repaired(row),
             Carried => CauseLine::Carrier(row),
         })
     }
@@ -123,6 +130,7 @@ impl Ablation {
             tokens: ends(&self.tokens),
             carrier: self.carrier.as_ref().map(|(carrier, _)| carrier.clone()),
             neutral: self.neutral(),
+            rows: self.rows,
             layers: self.layers.as_ref().map(ends),
             seed: self.seed,
             ablation: self.kind,
@@ -142,10 +150,11 @@ fn of_line(line: &CauseLine) -> Option<(AblationKey, f64)> {
         CauseLine::Control(row) => (AblationKind::Control, row),
         CauseLine::Total(row) => (AblationKind::Removed, row),
         CauseLine::Replaced(row) => (AblationKind::Replaced, row),
+        CauseLine::Repaired(row) => (AblationKind::Repaired, row),
         CauseLine::Carrier(row) => (AblationKind::Carried, row),
-        CauseLine::Subset(_) | CauseLine::Surrogate(_) => return None,
+        CauseLine::Subset(_) | CauseLine::Surrogate(_) | CauseLine::Thought(_) => return None,
     };
-    let other = row.carrier.clone().or_else(|| row.neutral.clone());
+    let other = row.carrier.clone().or_else(|| in_place(row.neutral.as_ref(), row.rows));
     let key = (row.answer.clone(), kind, row.tokens, row.layers, row.seed.unwrap_or_default(), other);
     Some((key, row.effect.log_p_drop - row.direct.unwrap_or(0.0)))
 }

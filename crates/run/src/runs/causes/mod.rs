@@ -1,8 +1,9 @@
 //! Effects of sessions on answers or contrasts: paths are blocked, sessions removed or replaced, and the answer scored again.
 //!
 //! Called by `palimpsest causes` on a finished run. Attention files hold prompt tokens, spans and generated tokens, so no dataset is
-//! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`carriers`], and random subsets
-//! ([`context_cite`]). Rows are appended to `causes.jsonl` ([`rows`]) and `contrast-causes.jsonl` ([`contrast_rows`]); an interrupted
+//! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`repaired`], [`carriers`], random
+//! subsets ([`context_cite`]), and paths through [`thoughts`]. Rows are appended to `causes.jsonl` ([`rows`]) and `contrast-causes.jsonl`
+//! ([`contrast_rows`]); an interrupted
 //! measurement resumes.
 
 pub mod blocked;
@@ -13,8 +14,12 @@ pub mod contrast_rows;
 pub mod control_pool;
 mod log;
 pub mod removed;
+pub mod repair_rows;
+pub mod repaired;
 pub mod rows;
 pub mod session_measures;
+pub mod thoughts;
+pub mod two_hop;
 pub mod ways;
 
 use std::ops::Range;
@@ -120,12 +125,12 @@ fn layers_open(kinds: &[LayerKind], layers: Option<&Range<usize>>) -> Option<f64
     (open > 0).then(|| open as f64 / named.len() as f64)
 }
 
-/// Answers that can be scored again: they have an attention file and generated tokens (for contrasts, a contrast), under conditions without
-/// a knock-out.
+/// Answers that can be scored again: they have an attention file and generated tokens (for contrasts, a contrast), under conditions that
+/// neither block nor evict.
 pub fn asked(folder: &RunFolder, measure: Measure) -> Vec<&AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
     let can_be_read = |row: &&AnswerRow| {
-        let is_open = |name: &str| conditions.iter().any(|one| one.name == name && one.knockout.is_none());
+        let is_open = |name: &str| conditions.iter().any(|one| one.name == name && one.is_open());
         let has_metric = match measure {
             Measure::LogP => row.completion_tokens.is_none_or(|tokens| tokens > 0),
             Measure::Contrast => row.contrast.is_some(),

@@ -1,7 +1,7 @@
 //! Rows of `causes.jsonl`: effects of sessions on answers, by each method.
 //!
-//! Seven kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]) and fitted surrogates
-//! ([`SurrogateRow`]). Numbers refer to the answer after the thought unless noted. All effects are positive if the answer depends on what
+//! Nine kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]), fitted surrogates
+//! ([`SurrogateRow`]) and paths through thoughts ([`ThoughtRow`]). Numbers refer to the answer after the thought unless noted. All effects are positive if the answer depends on what
 //! was blocked or removed.
 
 use std::ops::{Deref, Not};
@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub use palimpsest_core::ablate::{Effect, ThoughtEffect};
 
+use super::repair_rows::{RepairedRows, in_place};
 use crate::runs::error::RunError;
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::ground::folder;
@@ -48,6 +49,9 @@ pub struct CauseRow {
     /// Name of the replacement text ([`palimpsest_core::ablate::NEUTRAL`]), if replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
+    /// For repairs: the rows that were read again after the replacement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<RepairedRows>,
     /// Half-open range of blocked layers; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
@@ -83,14 +87,19 @@ pub enum NamedEffect {
     Effect(Effect),
     Total(Effect),
     Replaced(Effect),
+    Repaired(Effect),
 }
 
 impl Deref for NamedEffect {
     type Target = Effect;
 
     fn deref(&self) -> &Effect {
-        let (NamedEffect::Effect(effect) | NamedEffect::Total(effect) | NamedEffect::Replaced(effect)) = self;
-        effect
+        match self {
+            NamedEffect::Effect(effect)
+            | NamedEffect::Total(effect)
+            | NamedEffect::Replaced(effect)
+            | NamedEffect::Repaired(effect) => effect,
+        }
     }
 }
 
@@ -172,6 +181,59 @@ pub struct SessionWeight {
     pub weight: f64,
 }
 
+/// Keys hidden, and rows that they are hidden from. The rows of a thought are those that read its tokens but the last, whose row predicts
+/// the answer's first token and is the answer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThoughtPath {
+    /// A session, from everything from the question on.
+    Whole,
+    /// A session, from the rows of question and answer; the thought's rows see it.
+    Direct,
+    /// A session, from the rows of question, answer and one sentence.
+    Carried,
+    /// A session, from the rows of one sentence alone.
+    Rows,
+    /// A sentence, from the answer's rows.
+    Used,
+}
+
+/// Effect on an answer of blocking one path through its thought, whose text stays as it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThoughtRow {
+    #[serde(flatten)]
+    pub answer: AnswerKey,
+    pub path: ThoughtPath,
+    /// Session; empty for [`ThoughtPath::Used`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub span: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Half-open range of the hidden keys, counted from the prompt's start.
+    pub tokens: [usize; 2],
+    /// Zero-based sentence of the thought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<usize>,
+    /// Half-open range of its rows, counted from the prompt's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence_tokens: Option<[usize; 2]>,
+    /// The sentence, for [`ThoughtPath::Used`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// Sentences of the thought.
+    pub sentences: usize,
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub softmax_only: bool,
+    /// As in [`CauseRow`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers_open: Option<f64>,
+    pub answer_tokens: usize,
+    pub thought_tokens: usize,
+    /// Unchanged mean log-probability per answer token, in nats.
+    pub log_p: f64,
+    pub effect: Effect,
+}
+
 /// A line of the file. Blocked sessions carry no kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -179,22 +241,27 @@ pub enum CauseLine {
     Control(CauseRow),
     Total(CauseRow),
     Replaced(CauseRow),
+    Repaired(CauseRow),
     /// Session hidden from a later one too.
     Carrier(CauseRow),
     Subset(SubsetRow),
     #[serde(rename = "contextcite")]
     Surrogate(SurrogateRow),
+    Thought(ThoughtRow),
     #[serde(untagged)]
     Blocked(CauseRow),
 }
 
 impl CauseLine {
     pub fn answer(&self) -> &AnswerKey {
-        use CauseLine::{Blocked, Carrier, Control, Replaced, Subset, Surrogate, Total};
+        use CauseLine::{Blocked, Carrier, Control, Repaired, Replaced, Subset, Surrogate, Thought, Total};
         match self {
-            Blocked(row) | Control(row) | Total(row) | Replaced(row) | Carrier(row) => &row.answer,
+            Blocked(row) | Control(row) | Total(row) | Replaced(row) | Repaired(row) | Carrier(row) => {
+                &row.answer
+            }
             Subset(row) => &row.answer,
             Surrogate(row) => &row.answer,
+            Thought(row) => &row.answer,
         }
     }
 
@@ -206,7 +273,9 @@ impl CauseLine {
             CauseLine::Blocked(row) => format!("blocked, {}", blocked(row)),
             CauseLine::Control(row) => format!("controls, {}", blocked(row)),
             CauseLine::Total(_) => "total".to_owned(),
-            CauseLine::Replaced(row) => format!("replaced by {}", row.neutral.as_deref().unwrap_or_default()),
+            CauseLine::Replaced(row) | CauseLine::Repaired(row) => {
+                format!("replaced by {}", in_place(row.neutral.as_ref(), row.rows).unwrap_or_default())
+            }
             CauseLine::Carrier(_) => "carriers".to_owned(),
             CauseLine::Subset(SubsetRow { seed, ablation, .. }) => {
                 format!("subsets {}, seed {seed}", ablation.key())
@@ -214,6 +283,7 @@ impl CauseLine {
             CauseLine::Surrogate(SurrogateRow { seed, ablation, subsets, .. }) => {
                 format!("surrogate of {subsets} subsets {}, seed {seed}", ablation.key())
             }
+            CauseLine::Thought(_) => "thoughts".to_owned(),
         }
     }
 }
@@ -231,6 +301,7 @@ impl<'de> Deserialize<'de> for CauseLine {
             Some("control") => CauseLine::Control(has(&["stretch", "seed", "effect"])?),
             Some("total") => CauseLine::Total(has(&["span", "total"])?),
             Some("replaced") => CauseLine::Replaced(has(&["span", "replaced"])?),
+            Some("repaired") => CauseLine::Repaired(has(&["span", "rows", "repaired"])?),
             Some("carrier") => {
                 CauseLine::Carrier(has(&["span", "carrier", "carrier_tokens", "direct", "effect"])?)
             }
@@ -238,6 +309,7 @@ impl<'de> Deserialize<'de> for CauseLine {
             Some("contextcite") => {
                 CauseLine::Surrogate(serde_json::from_value(row).map_err(D::Error::custom)?)
             }
+            Some("thought") => CauseLine::Thought(serde_json::from_value(row).map_err(D::Error::custom)?),
             Some(other) => return Err(D::Error::custom(format!("no row is of kind `{other}`"))),
         })
     }
@@ -284,9 +356,11 @@ pub struct CauseRows {
     pub controls: Vec<CauseRow>,
     pub removed: Vec<CauseRow>,
     pub replaced: Vec<CauseRow>,
+    pub repaired: Vec<CauseRow>,
     pub carriers: Vec<CauseRow>,
     pub subsets: Vec<SubsetRow>,
     pub surrogates: Vec<SurrogateRow>,
+    pub thoughts: Vec<ThoughtRow>,
 }
 
 impl CauseRows {
@@ -299,9 +373,11 @@ impl CauseRows {
                 CauseLine::Control(row) => rows.controls.push(row),
                 CauseLine::Total(row) => rows.removed.push(row),
                 CauseLine::Replaced(row) => rows.replaced.push(row),
+                CauseLine::Repaired(row) => rows.repaired.push(row),
                 CauseLine::Carrier(row) => rows.carriers.push(row),
                 CauseLine::Subset(row) => rows.subsets.push(row),
                 CauseLine::Surrogate(row) => rows.surrogates.push(row),
+                CauseLine::Thought(row) => rows.thoughts.push(row),
             }
         }
         Ok(rows)

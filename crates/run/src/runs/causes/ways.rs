@@ -10,15 +10,19 @@ use super::blocked::{self, CauseOptions};
 use super::carriers::{self, CarrierOptions};
 use super::context_cite::{self, SurrogateOptions};
 use super::removed::{self, RemovalOptions};
+use super::repaired::{self, RepairOptions};
+use super::thoughts::{self, ThoughtOptions};
 use super::{Measured, Task, neutral};
 use crate::runs::store::RunFolder;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Way {
     Blocked(CauseOptions),
     Removed(RemovalOptions),
+    Repaired(RepairOptions),
     Carriers(CarrierOptions),
     Surrogate(SurrogateOptions),
+    Thoughts(ThoughtOptions),
 }
 
 /// Measures and appends what `folder` lacks. `model` must be the run's. `stop` is checked after each chunk and reading.
@@ -30,15 +34,17 @@ pub fn measure(
     show: bool,
 ) -> anyhow::Result<Measured> {
     let kinds = model.engine().decoder().spec().layer_kinds();
-    let replaces = matches!(way, Way::Removed(RemovalOptions { replace: true, .. }));
+    let replaces = matches!(way, Way::Removed(RemovalOptions { replace: true, .. }) | Way::Repaired(_));
     let neutral = if replaces { Some(neutral(model.text())?) } else { None };
     let task = Task { folder, of, text: model.text().clone(), kinds, neutral, stop, show };
     let session = model.session();
     let measured = match way {
         Way::Blocked(options) => blocked::measure(&task, session, options),
         Way::Removed(options) => removed::measure(&task, session, options),
+        Way::Repaired(options) => repaired::measure(&task, session, &options),
         Way::Carriers(options) => carriers::measure(&task, session, options),
         Way::Surrogate(options) => context_cite::measure(&task, session, options),
+        Way::Thoughts(options) => thoughts::measure(&task, session, options),
     };
     measured.with_context(|| folder.dir.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! Conditions of a run from `--conditions`, `--knockout` and `--repeat`.
+//! Conditions of a run from `--conditions`, `--knockout`, `--evict` and `--repeat`.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +8,7 @@ use crate::memory::similar::ByEmbedding;
 use crate::runs::condition::Condition;
 use crate::runs::plan::PlannedCase;
 use palimpsest_core::attention::{Knockout, LayerKind};
+use palimpsest_core::evict::Evict;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{CountTokens, Prompt};
 use palimpsest_core::timing;
@@ -54,11 +55,19 @@ impl RunSpec {
         if all.is_empty() {
             all.push(Condition::PLAIN);
         }
-        let all = Condition::beside(&all, &self.knockouts, self.repeat);
+        if let (Some(evict), Some(own)) =
+            (self.evictions.first(), all.iter().find(|one| one.is_answered_by_memory()))
+        {
+            return wrong(format!(
+                "--evict {evict} needs answers of the model, and under {} the memory system answers itself; drop one of them",
+                own.name
+            ));
+        }
+        let all = Condition::beside(&all, (&self.knockouts, &self.evictions), self.repeat);
         let mut names = BTreeSet::new();
         if let Some(double) = all.iter().find(|condition| !names.insert(&condition.name)) {
             return wrong(format!(
-                "two conditions would be called `{}`; give each --knockout once, and names that differ by more than punctuation",
+                "two conditions would be called `{}`; give each --knockout and --evict once, and names that differ by more than punctuation",
                 double.name
             ));
         }
@@ -91,6 +100,19 @@ pub(super) fn check_knockouts(
         knockout.check_layers(layers).map_err(|e| WrongUsage(e.to_string()))?;
     }
     Ok(())
+}
+
+/// Refuses evictions from a model without a layer of full attention.
+pub fn check_evictions(evictions: &[Evict], model: &str, layers: &[LayerKind]) -> anyhow::Result<()> {
+    let Some(evict) = evictions.first() else { return Ok(()) };
+    let is_full = |kind: &LayerKind| matches!(kind, LayerKind::Softmax { window: None, .. });
+    if layers.iter().any(is_full) {
+        return Ok(());
+    }
+    wrong(format!(
+        "--evict {evict}: {model} has no layer of full attention, and only those have keys to evict: sliding windows and \
+         linear-attention layers are bounded already; drop it, or give a model with such a layer"
+    ))
 }
 
 /// Retrievers of `conditions`. Fetches the embedder only if needed.

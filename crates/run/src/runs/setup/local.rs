@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::{check_knockouts, check_templates};
+use super::conditions::{check_evictions, check_knockouts, check_templates};
 use super::left_out::leave_out;
 use super::{Begin, OpenedData, RunSpec, machine};
 use crate::chat::endpoint::Keys;
@@ -64,18 +64,26 @@ impl RunSpec {
         let OpenedData { dataset, all, limits, .. } = &data;
         let templates = self.templates(dataset.benchmark())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
-        let most = most.saturating_mul(self.repeat as usize).saturating_mul(1 + self.knockouts.len());
+        let most = most.saturating_mul(self.repeat as usize).saturating_mul(self.hidings());
         let batch = self.batch_size.min(most);
         let options = LocalOptions {
             branches: Branches::for_answers(batch, limits.max_new_tokens),
             observed: observed(all, dataset.benchmark(), batch, limits.max_new_tokens),
             context: self.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: self.allow_longer,
-            hides_keys: !self.knockouts.is_empty(),
+            hides_keys: self.hidings() > 1,
+            keeps: self.keeps(batch),
             thinking: self.thinking.local(),
             ..options
         };
+        if !self.evictions.is_empty()
+            && let Ok((name, description, _)) = models::description(&self.model)
+        {
+            check_evictions(&self.evictions, &name, &description.spec.layer_kinds())?;
+        }
         let Opened { model, digest, commit } = models::open(&self.model, &options)?;
+        let kinds = model.engine().decoder().spec().layer_kinds();
+        check_evictions(&self.evictions, model.model_name(), &kinds)?;
         limits.check_room(model.context(), model.max_thinking(), 0)?;
         if model.template().is_plain() {
             note(format_args!(

@@ -40,7 +40,7 @@ use palimpsest_data::case::finding::listed_by_check;
 use palimpsest_data::ground::words::counted;
 use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates, contents};
 
-pub use conditions::retrievers;
+pub use conditions::{check_evictions, retrievers};
 pub use local::{OpenedModel, observed};
 pub use memory_args::{MemoryArgs, NamedSystem};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};

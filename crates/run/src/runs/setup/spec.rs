@@ -12,6 +12,7 @@ use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{ModelArgs, Weights};
 use crate::runs::plan::{CaseSample, Shard};
 use palimpsest_core::attention::Knockout;
+use palimpsest_core::evict::{Evict, Keep};
 use palimpsest_core::text::{CharsPerToken, SpecialTokens};
 use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::case::truncate::Truncation;
@@ -131,6 +132,11 @@ pub struct RunSpec {
     /// 'only ' at the beginning means the rows of query alone
     #[arg(long = "knockout", value_name = "ROWS->KEYS", help_heading = ATTENTION)]
     pub knockouts: Vec<Knockout>,
+    /// Also answer from a cache that forgot part of the history, as a condition beside the plain one (repeatable): snapkv:0.25 keeps the
+    /// quarter of the keys that the policy snapkv scores best, streaming:1024 a number of keys, by each key/value head of the layers with
+    /// full attention, before the question is read. '@question' at the end lets the policy see the question. A wrong name lists the policies
+    #[arg(long = "evict", value_name = "POLICY:KEEP", help_heading = ATTENTION)]
+    pub evictions: Vec<Evict>,
     #[command(flatten)]
     pub thinking: Thinking,
     /// Tokenizer to count the tokens of an endpoint's prompts with, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
@@ -287,12 +293,29 @@ impl RunSpec {
                 self.model
             );
         }
+        if let Some(evict) = self.evictions.first().filter(|_| self.is_endpoint()) {
+            bail!(
+                "--evict {evict} needs a model on this machine, and {} is an endpoint, whose cache is out of reach",
+                self.model
+            );
+        }
         self.thinking.check(self.is_endpoint())?;
         Ok(())
     }
 
     pub fn is_endpoint(&self) -> bool {
         is_address(&self.model)
+    }
+
+    /// Answers to each question under a condition: as it is, and with each path blocked or keys evicted.
+    pub fn hidings(&self) -> usize {
+        1 + self.knockouts.len() + self.evictions.len()
+    }
+
+    /// Budgets of the evictions that `batch` answers may hold at once. Questions share what was kept without seeing them.
+    pub fn keeps(&self, batch: usize) -> Vec<Keep> {
+        let of = |evict: &Evict| std::iter::repeat_n(evict.keep, if evict.question { batch } else { 1 });
+        self.evictions.iter().flat_map(of).collect()
     }
 
     /// Keys of the model's server and of those of memory systems.
