@@ -2,7 +2,6 @@
 //! every architecture, keeping the head size; [`layers`] takes one layer of each kind at released width. Configs are compiled into the
 //! core.
 
-use palimpsest_core::model::arch::ARCHITECTURES;
 use palimpsest_core::model::{
     DecoderSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, ModelDescription, ModelError,
 };
@@ -131,6 +130,8 @@ pub fn has_experts(spec: &DecoderSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use palimpsest_core::model::arch::ARCHITECTURES;
+
     use super::*;
 
     #[test]
