@@ -53,7 +53,7 @@ pub fn what_fits() -> Result<String, ModelError> {
                     format!("{cards}: {}{beyond}", whole_gigabytes(plan.total()))
                 }
                 None => {
-                    format!("none of these ({}){beyond}", whole_gigabytes(plans[CARDS.len() - 1].1.0.total()))
+                    format!("none ({}){beyond}", whole_gigabytes(plans[CARDS.len() - 1].1.0.total()))
                 }
             };
             text.push_str(&format!(" {cell} |"));
