@@ -157,11 +157,11 @@ TINY = {
             num_position_embeddings=4)),
         release=hf_layouts.add_qwen35_extras, seed=2),
     "qwen35-moe-text": Tiny("qwen3_5_moe_text", dict(QWEN35_MOE, layer_types=[
-        "linear_attention", "full_attention", "linear_attention"]), seed=1),
+        "linear_attention", "full_attention", "linear_attention"]), seed=11),
     "qwen3-next": Tiny("qwen3_next", dict(
         QWEN35_MOE, intermediate_size=44, norm_topk_prob=False, mlp_only_layers=[2], layer_types=[
             "linear_attention", "full_attention", "linear_attention"],
-        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)), seed=1),
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)), seed=6),
     "gemma3": Tiny("gemma3_text", dict(GEMMA3, layer_types=[
         "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]), seed=2),
     # The settings as gemma-3-4b-it has them: a pattern instead of a list of layers, rope_theta and its local sibling.
