@@ -32,7 +32,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 18] = [
+pub const TINY: [&str; 21] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -43,6 +43,9 @@ pub const TINY: [&str; 18] = [
     "qwen3-moe-unnormalised-tiny",
     "qwen35-text-tiny",
     "qwen35-nested-tiny",
+    "qwen35-moe-text-tiny",
+    "qwen35-moe-nested-tiny",
+    "qwen3-next-tiny",
     "gpt-oss-tiny",
     "gpt-oss-mxfp4-tiny",
     "glm4-moe-tiny",

@@ -24,7 +24,8 @@ FP8_MAX = 448.0  # of E4M3
 
 def whole_class(model_type: str) -> type | None:
     """The class with all parts of a checkpoint, where AutoModelForCausalLM would make its text model alone."""
-    return {"qwen3_5": transformers.Qwen3_5ForConditionalGeneration}.get(model_type)
+    return {"qwen3_5": transformers.Qwen3_5ForConditionalGeneration,
+            "qwen3_5_moe": transformers.Qwen3_5MoeForConditionalGeneration}.get(model_type)
 
 
 def read_config(folder: Path) -> dict:
@@ -69,6 +70,24 @@ def add_qwen35_extras(folder: Path) -> None:
     config["text_config"] |= dict(full_attention_interval=2, mtp_num_hidden_layers=1, mamba_ssm_dtype="float32",
                                   attn_output_gate=True)
     write_config(folder, config)
+
+
+def fuse_qwen35_experts(folder: Path) -> None:
+    """The experts of a layer in two tensors, gates before ups, as Qwen3.5-35B-A3B has them; save_pretrained writes each expert's
+    own. And what `add_qwen35_extras` adds."""
+    config = read_config(folder)["text_config"]
+
+    def change(tensors: dict) -> dict:
+        for layer in range(config["num_hidden_layers"]):
+            prefix = f"model.language_model.layers.{layer}.mlp.experts"
+            gates, ups, downs = ([tensors.pop(f"{prefix}.{i}.{part}_proj.weight") for i in range(config["num_experts"])]
+                                 for part in ("gate", "up", "down"))
+            tensors[f"{prefix}.gate_up_proj"] = torch.stack([torch.cat(both) for both in zip(gates, ups)])
+            tensors[f"{prefix}.down_proj"] = torch.stack(downs)
+        return tensors
+
+    rewrite_weights(folder, change)
+    add_qwen35_extras(folder)
 
 
 def age_gemma3(folder: Path) -> None:

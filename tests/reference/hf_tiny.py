@@ -97,6 +97,8 @@ QWEN35 = dict(hidden_size=60, intermediate_size=68, head_dim=24, num_hidden_laye
               linear_num_value_heads=6, linear_key_head_dim=30, linear_value_head_dim=10, linear_conv_kernel_dim=4,
               rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25,
                                    mrope_section=[1, 1, 1], mrope_interleaved=True))
+QWEN35_VISION = dict(depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
+                     num_position_embeddings=4)
 
 # Three of seven experts a token, and a gated shared one.
 QWEN35_MOE = dict({name: value for name, value in QWEN35.items() if name != "intermediate_size"}, num_hidden_layers=3,
@@ -152,12 +154,14 @@ TINY = {
     "qwen35-nested": Tiny("qwen3_5", dict(
         QWEN35, tie_word_embeddings=True,
         layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"]),
-        around=dict(tie_word_embeddings=True, vision_config=dict(
-            depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
-            num_position_embeddings=4)),
+        around=dict(tie_word_embeddings=True, vision_config=QWEN35_VISION),
         release=hf_layouts.add_qwen35_extras, seed=2),
     "qwen35-moe-text": Tiny("qwen3_5_moe_text", dict(QWEN35_MOE, layer_types=[
         "linear_attention", "full_attention", "linear_attention"]), seed=11),
+    "qwen35-moe-nested": Tiny("qwen3_5_moe", dict(
+        QWEN35_MOE, layer_types=["linear_attention", "full_attention"], num_hidden_layers=2),
+        around=dict(tie_word_embeddings=False, vision_config=QWEN35_VISION),
+        release=hf_layouts.fuse_qwen35_experts, seed=13),
     "qwen3-next": Tiny("qwen3_next", dict(
         QWEN35_MOE, intermediate_size=44, norm_topk_prob=False, mlp_only_layers=[2], layer_types=[
             "linear_attention", "full_attention", "linear_attention"],
