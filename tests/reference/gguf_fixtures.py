@@ -42,6 +42,7 @@ PRE_TOKENIZERS = {
     "qwen3": "qwen2",
     "qwen3-moe": "qwen2",
     "qwen35-text": "qwen35",
+    "qwen35-moe-nested": "qwen35",
     "gemma3": "default",
     "gpt-oss": "gpt-4o",
     "gpt-oss-mxfp4": "gpt-4o",

@@ -54,19 +54,20 @@ def settle_types(folder: Path) -> None:
 def add_qwen35_extras(folder: Path) -> None:
     """The layer that predicts a second token, which a plain decoder skips; the state's scalars in f32."""
     generator = torch.Generator().manual_seed(9)
+    config = read_config(folder)
+    mlp = "mlp.shared_expert" if "num_experts" in config["text_config"] else "mlp"
 
     def change(tensors: dict) -> dict:
         hidden = tensors["model.language_model.norm.weight"].shape[0]
         more = {"mtp.fc.weight": (hidden, 2 * hidden), "mtp.norm.weight": (hidden,),
                 "mtp.pre_fc_norm_embedding.weight": (hidden,), "mtp.pre_fc_norm_hidden.weight": (hidden,),
-                "mtp.layers.0.input_layernorm.weight": (hidden,), "mtp.layers.0.mlp.gate_proj.weight": (10, hidden)}
+                "mtp.layers.0.input_layernorm.weight": (hidden,), f"mtp.layers.0.{mlp}.gate_proj.weight": (10, hidden)}
         for name, shape in more.items():
             tensors[name] = torch.randn(shape, generator=generator).to(torch.bfloat16)
         return {name: tensor.float() if name.endswith(("A_log", "linear_attn.norm.weight")) else tensor
                 for name, tensor in tensors.items()}
 
     rewrite_weights(folder, change)
-    config = read_config(folder)
     config["text_config"] |= dict(full_attention_interval=2, mtp_num_hidden_layers=1, mamba_ssm_dtype="float32",
                                   attn_output_gate=True)
     write_config(folder, config)
