@@ -32,10 +32,11 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 21] = [
+pub const TINY: [&str; 22] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
+    "smollm3-tiny",
     "qwen2-tiny",
     "qwen2-sharded-tiny",
     "qwen3-tiny",

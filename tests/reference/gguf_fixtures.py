@@ -38,6 +38,7 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 PRE_TOKENIZERS = {
     "llama": "llama-bpe",
     "llama3-rope": "llama-bpe",
+    "smollm3": "llama-bpe",
     "qwen2": "qwen2",
     "qwen3": "qwen2",
     "qwen3-moe": "qwen2",

@@ -143,6 +143,10 @@ TINY = {
                                                       low_freq_factor=1.0, high_freq_factor=4.0,
                                                       original_max_position_embeddings=512)),
                    embedding=0.35, dtype=torch.float32, seed=4),
+    # The layer without rotation, which no interval of four would give, has a window.
+    "smollm3": Tiny("smollm3", dict(tie_word_embeddings=True, no_rope_layers=[1, 0, 1], use_sliding_window=True,
+                                    sliding_window=23,
+                                    rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
     # head_dim is hidden_size / heads = 12: six rotary pairs.
     "qwen2": Tiny("qwen2", dict(tie_word_embeddings=True, max_position_embeddings=2048, rope_parameters=YARN), seed=2),
     "qwen3": Tiny("qwen3", dict(
@@ -208,6 +212,10 @@ TINY = {
 TINY |= {
     # Every layer is sparse and the weights of the chosen experts sum to 1.
     "gguf-qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=6),
+    # The fourth layer of five does not rotate.
+    "gguf-smollm3": Tiny("smollm3", dict(hidden_size=36, intermediate_size=52, num_hidden_layers=5,
+                                         tie_word_embeddings=True,
+                                         rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
     # The scale is that of head_dim; of six layers the last is global. Of seven here, so that the period shows.
     "gguf-gemma3": Tiny("gemma3_text", dict(GEMMA3, hidden_size=36, intermediate_size=52, num_hidden_layers=7,
                                             query_pre_attn_scalar=20), seed=2),

@@ -24,6 +24,7 @@ mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
 mod rope;
+mod smollm3;
 
 pub use architecture::Architecture;
 pub(super) use architecture::Names;
@@ -34,6 +35,7 @@ use meta::Meta;
 /// Supported architectures.
 pub const ARCHITECTURES: &[Architecture] = &[
     llama::LLAMA,
+    smollm3::SMOLLM3,
     qwen2::QWEN2,
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,

@@ -13,15 +13,17 @@ use crate::transfer;
 
 #[derive(Debug)]
 pub(in crate::model) struct Rope {
-    /// (positions, dims / 2)
-    cos: Tensor,
-    sin: Tensor,
+    /// Cosines and sines, (positions, dims / 2); `None` if nothing is rotated.
+    angles: Option<[Tensor; 2]>,
     dims: usize,
 }
 
 impl Rope {
     /// Angles for `positions`, in f32 as in transformers (`LlamaRotaryEmbedding`).
     pub fn new(spec: &RopeSpec, positions: Range<usize>, dtype: DType, device: &Device) -> Result<Self> {
+        if spec.dims == 0 {
+            return Ok(Rope { angles: None, dims: 0 });
+        }
         let frequencies = spec.frequencies();
         let factor = spec.attention_factor() as f32;
         let rows = positions.len();
@@ -36,35 +38,41 @@ impl Rope {
                 _ => transfer::upload(values, shape, device)?.to_dtype(dtype),
             }
         };
-        Ok(Rope { cos: table(cos)?, sin: table(sin)?, dims: spec.dims })
+        Ok(Rope { angles: Some([table(cos)?, table(sin)?]), dims: spec.dims })
     }
 
     pub fn narrow(&self, first: usize, rows: usize) -> Result<Self> {
-        let part = |table: &Tensor| table.narrow(0, first, rows);
-        Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
+        self.each(|table| table.narrow(0, first, rows))
     }
 
     pub fn select(&self, rows: &Tensor) -> Result<Self> {
-        let part = |table: &Tensor| table.index_select(rows, 0);
-        Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
+        self.each(|table| table.index_select(rows, 0))
+    }
+
+    fn each(&self, part: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let angles = self.angles.as_ref().map(|[cos, sin]| -> Result<_> { Ok([part(cos)?, part(sin)?]) });
+        Ok(Rope { angles: angles.transpose()?, dims: self.dims })
     }
 
     /// [`Rope::apply`] of queries (l, heads, head_dim) and keys (l, kv_heads, head_dim) after a norm of each head.
     pub fn apply_normed(&self, q: &Tensor, k: &Tensor, norms: &(RmsNorm, RmsNorm)) -> Result<[Tensor; 2]> {
         let (of_q, of_k) = norms;
         #[cfg(feature = "cuda")]
-        if q.device().is_cuda() && q.dim(2)? <= fused::cuda::WIDEST {
+        if let Some([cos, sin]) = &self.angles
+            && q.device().is_cuda()
+            && q.dim(2)? <= fused::cuda::WIDEST
+        {
             let norms = [(&of_q.factor, of_q.eps), (&of_k.factor, of_k.eps)];
-            return fused::norm_rope([q, k], norms, [&self.cos, &self.sin]);
+            return fused::norm_rope([q, k], norms, [cos, sin]);
         }
         Ok([self.apply(&of_q.forward(q)?)?, self.apply(&of_k.forward(k)?)?])
     }
 
     /// Rotates the first `dims` dimensions of every head: (l, heads, head_dim) -> same shape.
     pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
+        let Some([cos, sin]) = &self.angles else { return x.contiguous() };
         let (_, _, d) = x.dims3()?;
-        let turn =
-            |x: Tensor| candle_nn::rotary_emb::rope_thd(&x.unsqueeze(0)?, &self.cos, &self.sin)?.squeeze(0);
+        let turn = |x: Tensor| candle_nn::rotary_emb::rope_thd(&x.unsqueeze(0)?, cos, sin)?.squeeze(0);
         if d == self.dims {
             return turn(x.contiguous()?);
         }
