@@ -11,10 +11,13 @@ pub const FILL: Fill = Fill::Random { seed: 9 };
 /// The released model narrowed for each architecture.
 const RELEASED: [&str; ARCHITECTURES.len()] = [
     "llama-3.1-8b-instruct",
+    "smollm3-3b",
     "qwen2.5-7b-instruct",
     "qwen3-8b",
     "qwen3-235b-a22b",
     "qwen3.5-9b",
+    "qwen3.5-35b-a3b",
+    "qwen3-next-80b-a3b-instruct",
     "gpt-oss-20b",
     "glm-4.5-air",
     "minimax-m2.5",
