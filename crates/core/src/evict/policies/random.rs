@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Result, Tensor};
 use rand::rngs::ChaCha12Rng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use super::super::policy::{LayerKeys, Policy};
 
