@@ -34,10 +34,11 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 25] = [
+pub const TINY: [&str; 29] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
+    "smollm3-tiny",
     "qwen2-tiny",
     "qwen2-sharded-tiny",
     "qwen3-tiny",
@@ -45,6 +46,9 @@ pub const TINY: [&str; 25] = [
     "qwen3-moe-unnormalised-tiny",
     "qwen35-text-tiny",
     "qwen35-nested-tiny",
+    "qwen35-moe-text-tiny",
+    "qwen35-moe-nested-tiny",
+    "qwen3-next-tiny",
     "gpt-oss-tiny",
     "gpt-oss-mxfp4-tiny",
     "glm4-moe-tiny",

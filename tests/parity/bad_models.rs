@@ -117,6 +117,11 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
             set("layer_types", json!(["mamba", "mamba", "mamba", "mamba"])),
             "`layer_types` holds \"mamba\"",
         ),
+        ("qwen35-moe-text-tiny", set("norm_topk_prob", json!(false)), "`norm_topk_prob` is false"),
+        ("qwen3-next-tiny", set("mlp_only_layers", json!([9])), "`mlp_only_layers` holds 9"),
+        ("smollm3-tiny", set("no_rope_layers", json!([1, 0])), "`no_rope_layers` lists 2 layers"),
+        ("smollm3-tiny", set("no_rope_layers", json!([1, 2, 0])), "`no_rope_layers` holds 2"),
+        ("smollm3-tiny", set("use_sliding_window", json!(false)), "`use_sliding_window` is false, but"),
         ("minimax-m2-tiny", set("attn_type_list", json!([1, 0])), "`attn_type_list` lists other kinds"),
         ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(2.0)), "`layernorm_mlp_beta` is 2"),
         ("phi3-tiny", set("full_attn_mod", json!(2)), "`full_attn_mod` is 2"),
@@ -151,6 +156,8 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         ("minimax-m2-tiny", set("mlp_intermediate_size", json!(8192))),
         ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(1.0))),
         ("qwen35-text-tiny", set("output_gate_type", json!("swish"))),
+        ("qwen35-moe-text-tiny", set("norm_topk_prob", json!(true))),
+        ("smollm3-tiny", set("pretraining_tp", json!(2))),
         ("gemma3-tiny", set("cache_implementation", json!("hybrid"))),
     ] {
         assert_eq!(described(name, &change), Ok(()), "{name}");

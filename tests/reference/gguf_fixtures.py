@@ -38,10 +38,12 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 PRE_TOKENIZERS = {
     "llama": "llama-bpe",
     "llama3-rope": "llama-bpe",
+    "smollm3": "llama-bpe",
     "qwen2": "qwen2",
     "qwen3": "qwen2",
     "qwen3-moe": "qwen2",
     "qwen35-text": "qwen35",
+    "qwen35-moe-nested": "qwen35",
     "gemma3": "default",
     "gpt-oss": "gpt-4o",
     "gpt-oss-mxfp4": "gpt-4o",

@@ -97,6 +97,8 @@ QWEN35 = dict(hidden_size=60, intermediate_size=68, head_dim=24, num_hidden_laye
               linear_num_value_heads=6, linear_key_head_dim=30, linear_value_head_dim=10, linear_conv_kernel_dim=4,
               rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25,
                                    mrope_section=[1, 1, 1], mrope_interleaved=True))
+QWEN35_VISION = dict(depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
+                     num_position_embeddings=4)
 
 # Three of seven experts a token, and a gated shared one.
 QWEN35_MOE = dict({name: value for name, value in QWEN35.items() if name != "intermediate_size"}, num_hidden_layers=3,
@@ -141,6 +143,10 @@ TINY = {
                                                       low_freq_factor=1.0, high_freq_factor=4.0,
                                                       original_max_position_embeddings=512)),
                    embedding=0.35, dtype=torch.float32, seed=4),
+    # The layer without rotation, which no interval of four would give, has a window.
+    "smollm3": Tiny("smollm3", dict(tie_word_embeddings=True, no_rope_layers=[1, 0, 1], use_sliding_window=True,
+                                    sliding_window=23,
+                                    rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
     # head_dim is hidden_size / heads = 12: six rotary pairs.
     "qwen2": Tiny("qwen2", dict(tie_word_embeddings=True, max_position_embeddings=2048, rope_parameters=YARN), seed=2),
     "qwen3": Tiny("qwen3", dict(
@@ -152,19 +158,21 @@ TINY = {
     "qwen35-nested": Tiny("qwen3_5", dict(
         QWEN35, tie_word_embeddings=True,
         layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"]),
-        around=dict(tie_word_embeddings=True, vision_config=dict(
-            depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
-            num_position_embeddings=4)),
+        around=dict(tie_word_embeddings=True, vision_config=QWEN35_VISION),
         release=hf_layouts.add_qwen35_extras, seed=2),
     "qwen35-moe-text": Tiny("qwen3_5_moe_text", dict(QWEN35_MOE, layer_types=[
-        "linear_attention", "full_attention", "linear_attention"]), seed=1),
+        "linear_attention", "full_attention", "linear_attention"]), seed=11),
+    "qwen35-moe-nested": Tiny("qwen3_5_moe", dict(
+        QWEN35_MOE, layer_types=["linear_attention", "full_attention"], num_hidden_layers=2),
+        around=dict(tie_word_embeddings=False, vision_config=QWEN35_VISION),
+        release=hf_layouts.fuse_qwen35_experts, seed=13),
     "qwen3-next": Tiny("qwen3_next", dict(
         QWEN35_MOE, intermediate_size=44, norm_topk_prob=False, mlp_only_layers=[2], layer_types=[
             "linear_attention", "full_attention", "linear_attention"],
-        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)), seed=1),
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)), seed=6),
     "mistral": Tiny("mistral", dict(head_dim=20, sliding_window=23, tie_word_embeddings=False,
                                     rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=2),
-    # As Ministral 3: queries grow twice within the prompt, whose masses differ by up to 0.1 for it.
+    # As Ministral 3: queries grow twice within the prompt.
     "mistral3-nested": Tiny("mistral3", dict(
         model_type="ministral3", head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
         rope_parameters=dict(YARN, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
@@ -236,6 +244,10 @@ TINY = {
 TINY |= {
     # Every layer is sparse and the weights of the chosen experts sum to 1.
     "gguf-qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=6),
+    # The fourth layer of five does not rotate.
+    "gguf-smollm3": Tiny("smollm3", dict(hidden_size=36, intermediate_size=52, num_hidden_layers=5,
+                                         tie_word_embeddings=True,
+                                         rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
     # The scale is that of head_dim; of six layers the last is global. Of seven here, so that the period shows.
     "gguf-gemma3": Tiny("gemma3_text", dict(GEMMA3, hidden_size=36, intermediate_size=52, num_hidden_layers=7,
                                             query_pre_attn_scalar=20), seed=2),

@@ -278,7 +278,7 @@ pub enum Routing {
 pub struct RopeSpec {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Rotated dimensions: the first ones of a head.
+    /// Rotated dimensions: the first ones of a head; 0 in layers that see no positions.
     pub dims: usize,
     /// Frequency scaling for longer contexts.
     pub scaling: RopeScaling,
@@ -348,6 +348,9 @@ impl Yarn {
 }
 
 impl RopeSpec {
+    /// No rotation (transformers, `SmolLM3Attention` without `use_rope`).
+    pub const NONE: RopeSpec = RopeSpec { theta: 1.0, dims: 0, scaling: RopeScaling::None };
+
     /// The `dims / 2` angular frequencies, in radians per position.
     pub fn frequencies(&self) -> Vec<f32> {
         let plain = (0..self.dims / 2).map(|i| self.theta.powf(-2.0 * i as f64 / self.dims as f64));

@@ -2,18 +2,22 @@
 //! every architecture, keeping the head size; [`layers`] takes one layer of each kind at released width. Configs are compiled into the
 //! core.
 
+use palimpsest_core::model::arch::ARCHITECTURES;
 use palimpsest_core::model::{
     DecoderSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, ModelDescription, ModelError,
 };
 
 pub const FILL: Fill = Fill::Random { seed: 9 };
 /// The released model narrowed for each architecture.
-const RELEASED: &[&str] = &[
+const RELEASED: [&str; ARCHITECTURES.len()] = [
     "llama-3.1-8b-instruct",
+    "smollm3-3b",
     "qwen2.5-7b-instruct",
     "qwen3-8b",
     "qwen3-235b-a22b",
     "qwen3.5-9b",
+    "qwen3.5-35b-a3b",
+    "qwen3-next-80b-a3b-instruct",
     "gpt-oss-20b",
     "glm-4.5-air",
     "minimax-m2.5",
@@ -54,7 +58,7 @@ fn released(name: &str) -> Result<DecoderSpec, ModelError> {
 }
 
 pub fn small() -> Result<Vec<Shape>, ModelError> {
-    RELEASED.iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
+    RELEASED.into_iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
 }
 
 /// One layer of each kind at small vocabulary; `quick` narrows them.
@@ -130,8 +134,6 @@ pub fn has_experts(spec: &DecoderSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use palimpsest_core::model::arch::ARCHITECTURES;
-
     use super::*;
 
     #[test]

@@ -4,12 +4,9 @@ use super::base::{Base, INTERMEDIATE, Unsaid, bias, layer, silu};
 use super::{Architecture, Config, Names, rope};
 use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError};
 
-pub const LLAMA: Architecture = Architecture {
-    hf: &["llama"],
-    gguf: Some("llama"),
-    names: Names { gguf_rows: rows, ..Names::PLAIN },
-    spec,
-};
+pub const LLAMA: Architecture = Architecture { hf: &["llama"], gguf: Some("llama"), names: NAMES, spec };
+
+pub const NAMES: Names = Names { gguf_rows: rows, ..Names::PLAIN };
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     match config {

@@ -28,6 +28,7 @@ mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
 mod rope;
+mod smollm3;
 
 pub use architecture::Architecture;
 pub(super) use architecture::Names;
@@ -42,6 +43,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     phi3::PHI3,
     granite::GRANITE,
     olmo3::OLMO3,
+    smollm3::SMOLLM3,
     qwen2::QWEN2,
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,

@@ -1,7 +1,7 @@
 //! Qwen3.5 and 3.6 with experts, text part (transformers, `Qwen3_5MoeForCausalLM`): the layers of Qwen3.5, and in each of them experts
 //! with a gated shared one.
 
-use super::base::{EXPERT_INTERMEDIATE, PER_TOKEN, silu};
+use super::base::{EXPERT_INTERMEDIATE, INTERMEDIATE, PER_TOKEN, silu};
 use super::config::{Config, Key};
 use super::{Architecture, Names, qwen3_5};
 use crate::model::{DecoderSpec, ExpertsSpec, FeedForwardSpec, ModelError, Routing};
@@ -26,6 +26,11 @@ pub const SHARED_EXPERT: &[(&str, &str)] = &[("mlp.shared_experts.", "mlp.shared
 const SHARED: Key = ("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
+    // Stated by some files, though no layer is dense.
+    config.optional_count(INTERMEDIATE)?;
+    if let Config::Json(fields) = config {
+        fields.expect("norm_topk_prob", true)?;
+    }
     let sparse = FeedForwardSpec::Experts(experts(config, true)?);
     qwen3_5::hybrid(config, QWEN3_5_MOE.hf[0], |base| Ok(vec![sparse; base.layers]))
 }
