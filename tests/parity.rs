@@ -34,10 +34,11 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 18] = [
+pub const TINY: [&str; 29] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
+    "smollm3-tiny",
     "qwen2-tiny",
     "qwen2-sharded-tiny",
     "qwen3-tiny",
@@ -45,6 +46,9 @@ pub const TINY: [&str; 18] = [
     "qwen3-moe-unnormalised-tiny",
     "qwen35-text-tiny",
     "qwen35-nested-tiny",
+    "qwen35-moe-text-tiny",
+    "qwen35-moe-nested-tiny",
+    "qwen3-next-tiny",
     "gpt-oss-tiny",
     "gpt-oss-mxfp4-tiny",
     "glm4-moe-tiny",
@@ -53,6 +57,13 @@ pub const TINY: [&str; 18] = [
     "minimax-m2-fp8-tiny",
     "gemma3-tiny",
     "gemma3-nested-tiny",
+    "mistral-tiny",
+    "mistral3-nested-tiny",
+    "phi3-tiny",
+    "phi3-longrope-tiny",
+    "granite-tiny",
+    "olmo3-tiny",
+    "olmo3-old-config-tiny",
 ];
 /// The llama architecture.
 pub const LLAMA: [&str; 2] = [TINY[0], TINY[1]];

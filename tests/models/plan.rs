@@ -35,6 +35,7 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
     // Billions of parameters as the model cards state them; from the name where Qwen's and the others' cards give no more digits.
     let published = [
         ("smollm2-135m", 0.1345, 0.001),
+        ("smollm3-3b", 3.08, 0.002),
         ("gemma3-270m", 0.268, 0.005),
         ("llama-3.1-8b-instruct", 8.03, 0.002),
         ("llama-3.3-70b-instruct", 70.6, 0.002),
@@ -48,11 +49,19 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("qwen3-235b-a22b", 235.0, 0.002),
         ("qwen3.5-9b", 9.0, 0.03),
         ("qwen3.5-27b", 27.0, 0.03),
+        ("qwen3.5-35b-a3b", 35.0, 0.01),
+        ("qwen3.6-35b-a3b", 35.0, 0.01),
+        ("qwen3-next-80b-a3b-instruct", 80.0, 0.005),
         ("gpt-oss-20b", 20.9, 0.005),
         ("gpt-oss-120b", 116.8, 0.005),
         // Without the multi-token-prediction layer, which is not run.
         ("glm-4.5-air", 106.0, 0.03),
         ("minimax-m2.5", 229.0, 0.01),
+        // Of its 8.8 billion 0.4 are a vision encoder.
+        ("ministral-3-8b-base", 8.5, 0.01),
+        ("phi-4", 14.7, 0.005),
+        ("granite-3.3-8b-instruct", 8.17, 0.002),
+        ("olmo-3-7b-instruct", 7.3, 0.005),
     ];
     let names: Vec<&str> = ModelDescription::released_names().collect();
     assert_eq!(names, published.map(|(name, _, _)| name));

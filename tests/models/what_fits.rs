@@ -50,11 +50,10 @@ pub fn what_fits() -> Result<String, ModelError> {
             let plans = CARDS.map(|cards| (cards, on_cards(&description, context, cards)));
             let cell = match plans.iter().find(|(_, (_, fits))| *fits) {
                 Some((cards, (plan, _))) => {
-                    let cards = if *cards == 1 { "1 card".to_owned() } else { format!("{cards} cards") };
-                    format!("{cards}, {}{beyond}", whole_gigabytes(plan.total()))
+                    format!("{cards}: {}{beyond}", whole_gigabytes(plan.total()))
                 }
                 None => {
-                    format!("none of these ({}){beyond}", whole_gigabytes(plans[CARDS.len() - 1].1.0.total()))
+                    format!("none ({}){beyond}", whole_gigabytes(plans[CARDS.len() - 1].1.0.total()))
                 }
             };
             text.push_str(&format!(" {cell} |"));

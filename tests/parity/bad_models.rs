@@ -117,12 +117,38 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
             set("layer_types", json!(["mamba", "mamba", "mamba", "mamba"])),
             "`layer_types` holds \"mamba\"",
         ),
+        ("qwen35-moe-text-tiny", set("norm_topk_prob", json!(false)), "`norm_topk_prob` is false"),
+        ("qwen3-next-tiny", set("mlp_only_layers", json!([9])), "`mlp_only_layers` holds 9"),
+        ("smollm3-tiny", set("no_rope_layers", json!([1, 0])), "`no_rope_layers` lists 2 layers"),
+        ("smollm3-tiny", set("no_rope_layers", json!([1, 2, 0])), "`no_rope_layers` holds 2"),
+        ("smollm3-tiny", set("use_sliding_window", json!(false)), "`use_sliding_window` is false, but"),
         ("minimax-m2-tiny", set("attn_type_list", json!([1, 0])), "`attn_type_list` lists other kinds"),
         ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(2.0)), "`layernorm_mlp_beta` is 2"),
+        ("phi3-tiny", set("full_attn_mod", json!(2)), "`full_attn_mod` is 2"),
+        (
+            "phi3-longrope-tiny",
+            set("rope_scaling", json!({"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]})),
+            "`short_factor` is no list of 6 numbers",
+        ),
+        ("granite-tiny", set("residual_multiplier", json!(0)), "`residual_multiplier` is 0"),
+        ("olmo3-tiny", set("rope_parameters", json!({"rope_theta": 5e5})), "`full_attention` is missing"),
+        (
+            "mistral3-nested-tiny",
+            set("text_config", json!({"model_type": "qwen3"})),
+            "`model_type` is `qwen3`; this architecture",
+        ),
     ] {
         let found = described(name, &change).unwrap_err();
         assert!(found.contains(said), "{name}: {found:?} does not say {said:?}");
     }
+    let nested = |change: &dyn Fn(&mut Json)| {
+        described("mistral3-nested-tiny", &|config| change(&mut config["text_config"]["rope_parameters"]))
+            .unwrap_err()
+    };
+    let unscaled = nested(&|rope| rope["llama_4_scaling_beta"] = Json::Null);
+    assert!(unscaled.contains("`llama_4_scaling_beta` is missing"), "{unscaled}");
+    let plain = nested(&|rope| *rope = json!({"rope_type": "default", "rope_theta": 1e4}));
+    assert!(plain.contains("`rope_parameters` is not `yarn`"), "{plain}");
     // Harmless fields that released files carry.
     for (name, change) in [
         ("llama-tiny", set("is_llama_config", json!(true))),
@@ -130,10 +156,39 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         ("minimax-m2-tiny", set("mlp_intermediate_size", json!(8192))),
         ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(1.0))),
         ("qwen35-text-tiny", set("output_gate_type", json!("swish"))),
+        ("qwen35-moe-text-tiny", set("norm_topk_prob", json!(true))),
+        ("smollm3-tiny", set("pretraining_tp", json!(2))),
         ("gemma3-tiny", set("cache_implementation", json!("hybrid"))),
     ] {
         assert_eq!(described(name, &change), Ok(()), "{name}");
     }
+}
+
+#[test]
+fn a_context_past_the_one_that_rotary_factors_are_for_is_refused() {
+    let engine = engine(&fixture("phi3-longrope-tiny"), 64);
+    let decoder = engine.decoder();
+    assert_eq!(decoder.spec().max_positions, 2048);
+    let tokens = vec![5; 2049];
+    let mut cache = decoder.cache(tokens.len()).unwrap();
+    decoder.fill_cache(&tokens[..2048], &mut cache, &mut NoObserver).unwrap();
+    let error = decoder.fill_cache(&tokens[2048..], &mut cache, &mut NoObserver).unwrap_err().to_string();
+    assert!(error.contains("position 2048 is past the 2048") && error.contains("`long_factor`"), "{error}");
+}
+
+#[test]
+fn a_missing_window_of_mistral_is_that_of_its_first_model_and_null_is_none() {
+    let text = std::fs::read(fixture("mistral-tiny").join("config.json")).unwrap();
+    let mut config: Json = serde_json::from_slice(&text).unwrap();
+    let window = |config: &Json| {
+        let (_, spec) = arch::from_config(config, "config.json").unwrap();
+        spec.layers[0].attention().unwrap().window
+    };
+    assert_eq!(window(&config), Some(23));
+    config["sliding_window"] = Json::Null;
+    assert_eq!(window(&config), None);
+    config.as_object_mut().unwrap().remove("sliding_window");
+    assert_eq!(window(&config), Some(4096));
 }
 
 #[test]

@@ -160,18 +160,22 @@ fn what_cannot_be_blocked_is_refused_before_the_weights_are_read() {
     assert!(err.contains("heads"), "{err}");
 }
 
-/// The last full-attention layer, and its index among the softmax layers.
-fn whole_layer(name: &str) -> (usize, usize) {
+/// The last full-attention layer, and its index among the softmax layers; `None` if all have windows.
+fn whole_layer(name: &str) -> Option<(usize, usize)> {
     let kinds = engine(&fixture(name), 64).decoder().spec().layer_kinds();
-    let at = kinds.iter().rposition(|kind| matches!(kind, LayerKind::Softmax { window: None, .. })).unwrap();
-    (at, kinds[..at].iter().filter(|kind| **kind != LayerKind::Linear).count())
+    let at = kinds.iter().rposition(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))?;
+    Some((at, kinds[..at].iter().filter(|kind| **kind != LayerKind::Linear).count()))
 }
 
 #[test]
 fn a_knockout_of_the_last_rows_holds_for_all_generated_tokens_unless_it_is_of_those_rows_only() {
     const NEW: usize = 4;
     for name in TINY {
-        let (layer, place) = whole_layer(name);
+        let Some((layer, place)) = whole_layer(name) else {
+            // No row of the answer sees `old`.
+            assert!(["mistral-tiny", "phi3-longrope-tiny"].contains(&name), "{name}");
+            continue;
+        };
         let mut file: Json =
             serde_json::from_slice(&std::fs::read(fixture(name).join("tokens.json")).unwrap()).unwrap();
         let n = file["tokens"].as_array().unwrap().len();

@@ -38,16 +38,21 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 PRE_TOKENIZERS = {
     "llama": "llama-bpe",
     "llama3-rope": "llama-bpe",
+    "smollm3": "llama-bpe",
     "qwen2": "qwen2",
     "qwen3": "qwen2",
     "qwen3-moe": "qwen2",
     "qwen35-text": "qwen35",
+    "qwen35-moe-nested": "qwen35",
     "gemma3": "default",
     "gpt-oss": "gpt-4o",
     "gpt-oss-mxfp4": "gpt-4o",
     "glm4-moe": "glm4",
     "glm4-moe-qk-norm": "glm4",
     "minimax-m2": "minimax-m2",
+    "mistral3-nested": "tekken",
+    "granite": "refact",
+    "olmo3": "dbrx",
 }
 
 

@@ -24,7 +24,9 @@ FP8_MAX = 448.0  # of E4M3
 
 def whole_class(model_type: str) -> type | None:
     """The class with all parts of a checkpoint, where AutoModelForCausalLM would make its text model alone."""
-    return {"qwen3_5": transformers.Qwen3_5ForConditionalGeneration}.get(model_type)
+    return {"qwen3_5": transformers.Qwen3_5ForConditionalGeneration,
+            "qwen3_5_moe": transformers.Qwen3_5MoeForConditionalGeneration,
+            "mistral3": transformers.Mistral3ForConditionalGeneration}.get(model_type)
 
 
 def read_config(folder: Path) -> dict:
@@ -53,22 +55,41 @@ def settle_types(folder: Path) -> None:
 def add_qwen35_extras(folder: Path) -> None:
     """The layer that predicts a second token, which a plain decoder skips; the state's scalars in f32."""
     generator = torch.Generator().manual_seed(9)
+    config = read_config(folder)
+    mlp = "mlp.shared_expert" if "num_experts" in config["text_config"] else "mlp"
 
     def change(tensors: dict) -> dict:
         hidden = tensors["model.language_model.norm.weight"].shape[0]
         more = {"mtp.fc.weight": (hidden, 2 * hidden), "mtp.norm.weight": (hidden,),
                 "mtp.pre_fc_norm_embedding.weight": (hidden,), "mtp.pre_fc_norm_hidden.weight": (hidden,),
-                "mtp.layers.0.input_layernorm.weight": (hidden,), "mtp.layers.0.mlp.gate_proj.weight": (10, hidden)}
+                "mtp.layers.0.input_layernorm.weight": (hidden,), f"mtp.layers.0.{mlp}.gate_proj.weight": (10, hidden)}
         for name, shape in more.items():
             tensors[name] = torch.randn(shape, generator=generator).to(torch.bfloat16)
         return {name: tensor.float() if name.endswith(("A_log", "linear_attn.norm.weight")) else tensor
                 for name, tensor in tensors.items()}
 
     rewrite_weights(folder, change)
-    config = read_config(folder)
     config["text_config"] |= dict(full_attention_interval=2, mtp_num_hidden_layers=1, mamba_ssm_dtype="float32",
                                   attn_output_gate=True)
     write_config(folder, config)
+
+
+def fuse_qwen35_experts(folder: Path) -> None:
+    """The experts of a layer in two tensors, gates before ups, as Qwen3.5-35B-A3B has them; save_pretrained writes each expert's
+    own. And what `add_qwen35_extras` adds."""
+    config = read_config(folder)["text_config"]
+
+    def change(tensors: dict) -> dict:
+        for layer in range(config["num_hidden_layers"]):
+            prefix = f"model.language_model.layers.{layer}.mlp.experts"
+            gates, ups, downs = ([tensors.pop(f"{prefix}.{i}.{part}_proj.weight") for i in range(config["num_experts"])]
+                                 for part in ("gate", "up", "down"))
+            tensors[f"{prefix}.gate_up_proj"] = torch.stack([torch.cat(both) for both in zip(gates, ups)])
+            tensors[f"{prefix}.down_proj"] = torch.stack(downs)
+        return tensors
+
+    rewrite_weights(folder, change)
+    add_qwen35_extras(folder)
 
 
 def age_gemma3(folder: Path) -> None:
@@ -88,6 +109,26 @@ def age_gemma3(folder: Path) -> None:
     write_config(folder, config)
     rewrite_weights(folder, lambda tensors: {
         name.replace("vision_tower.", "vision_tower.vision_model."): tensor for name, tensor in tensors.items()})
+
+
+def age_phi3(folder: Path) -> None:
+    """The settings as Phi-4-mini has them."""
+    age_settings(folder)
+    config = read_config(folder)
+    rope = config["rope_scaling"]
+    rope["type"] = rope.pop("rope_type")
+    rope.pop("original_max_position_embeddings", None)
+    config |= dict(partial_rotary_factor=rope.pop("partial_rotary_factor"), full_attn_mod=1, interpolate_factor=1,
+                   lm_head_bias=False, mlp_bias=False, attention_bias=False)
+    write_config(folder, config)
+
+
+def age_olmo3(folder: Path) -> None:
+    """The settings as Olmo-3-7B has them."""
+    config = read_config(folder)
+    rope = config.pop("rope_parameters")["full_attention"]
+    config |= dict(rope_theta=rope.pop("rope_theta"), rope_scaling=rope)
+    write_config(folder, config)
 
 
 def age_settings(folder: Path) -> None:

@@ -170,7 +170,7 @@ class LengthHooks:
         for name, module in model.named_modules():
             if request.get("measures") and name.endswith(".self_attn") and "vision" not in name:
                 layer = int(name.split(".")[-2])
-                for part in ("q_proj", "v_proj"):
+                for part in ("q_proj", "v_proj") if hasattr(module, "q_proj") else ("qkv_proj",):
                     self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
                 self.handles.append(module.register_forward_hook(self.hook(layer)))
 
@@ -185,7 +185,10 @@ class LengthHooks:
                 raise SystemExit("error: `measures` need the whole prompt in one pass; leave --chunk out")
             weights = output[1][0].double()  # (heads, queries, keys)
             heads, tokens = weights.shape[:2]
-            v = self.seen[layer, "v_proj"].unflatten(1, (-1, module.head_dim)).transpose(0, 1)
+            v = self.seen.get((layer, "v_proj"))
+            if v is None:
+                v = self.seen[layer, "qkv_proj"][:, -module.num_key_value_heads * module.head_dim:]
+            v = v.unflatten(1, (-1, module.head_dim)).transpose(0, 1)
             v = v.repeat_interleave(heads // len(v), dim=0)  # (heads, keys, head_dim)
             outputs = module.o_proj.weight.double().T.unflatten(0, (heads, module.head_dim))  # (heads, head_dim, hidden)
             lengths = (v @ outputs).norm(dim=-1)

@@ -97,6 +97,13 @@ QWEN35 = dict(hidden_size=60, intermediate_size=68, head_dim=24, num_hidden_laye
               linear_num_value_heads=6, linear_key_head_dim=30, linear_value_head_dim=10, linear_conv_kernel_dim=4,
               rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25,
                                    mrope_section=[1, 1, 1], mrope_interleaved=True))
+QWEN35_VISION = dict(depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
+                     num_position_embeddings=4)
+
+# Three of seven experts a token, and a gated shared one.
+QWEN35_MOE = dict({name: value for name, value in QWEN35.items() if name != "intermediate_size"}, num_hidden_layers=3,
+                  num_experts=7, num_experts_per_tok=3, moe_intermediate_size=28, shared_expert_intermediate_size=36,
+                  tie_word_embeddings=False)
 
 # query_pre_attn_scalar is not head_dim. The sliding layers rotate faster than the global ones.
 GEMMA3 = dict(head_dim=20, num_hidden_layers=4, sliding_window=23, query_pre_attn_scalar=13,
@@ -136,6 +143,10 @@ TINY = {
                                                       low_freq_factor=1.0, high_freq_factor=4.0,
                                                       original_max_position_embeddings=512)),
                    embedding=0.35, dtype=torch.float32, seed=4),
+    # The layer without rotation, which no interval of four would give, has a window.
+    "smollm3": Tiny("smollm3", dict(tie_word_embeddings=True, no_rope_layers=[1, 0, 1], use_sliding_window=True,
+                                    sliding_window=23,
+                                    rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
     # head_dim is hidden_size / heads = 12: six rotary pairs.
     "qwen2": Tiny("qwen2", dict(tie_word_embeddings=True, max_position_embeddings=2048, rope_parameters=YARN), seed=2),
     "qwen3": Tiny("qwen3", dict(
@@ -147,10 +158,50 @@ TINY = {
     "qwen35-nested": Tiny("qwen3_5", dict(
         QWEN35, tie_word_embeddings=True,
         layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"]),
-        around=dict(tie_word_embeddings=True, vision_config=dict(
-            depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
-            num_position_embeddings=4)),
+        around=dict(tie_word_embeddings=True, vision_config=QWEN35_VISION),
         release=hf_layouts.add_qwen35_extras, seed=2),
+    "qwen35-moe-text": Tiny("qwen3_5_moe_text", dict(QWEN35_MOE, layer_types=[
+        "linear_attention", "full_attention", "linear_attention"]), seed=11),
+    "qwen35-moe-nested": Tiny("qwen3_5_moe", dict(
+        QWEN35_MOE, layer_types=["linear_attention", "full_attention"], num_hidden_layers=2),
+        around=dict(tie_word_embeddings=False, vision_config=QWEN35_VISION),
+        release=hf_layouts.fuse_qwen35_experts, seed=13),
+    "qwen3-next": Tiny("qwen3_next", dict(
+        QWEN35_MOE, intermediate_size=44, norm_topk_prob=False, mlp_only_layers=[2], layer_types=[
+            "linear_attention", "full_attention", "linear_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)), seed=6),
+    "mistral": Tiny("mistral", dict(head_dim=20, sliding_window=23, tie_word_embeddings=False,
+                                    rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=2),
+    # As Ministral 3: queries grow twice within the prompt.
+    "mistral3-nested": Tiny("mistral3", dict(
+        model_type="ministral3", head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
+        rope_parameters=dict(YARN, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
+                             llama_4_scaling_beta=0.3)),
+        around=dict(tie_word_embeddings=False, spatial_merge_size=1, vision_config=dict(
+            model_type="pixtral", hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
+            head_dim=6, image_size=8, patch_size=4)), seed=1),
+    # As Phi-4: no scaling.
+    "phi3": Tiny("phi3", dict(tie_word_embeddings=False, original_max_position_embeddings=8192,
+                              rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
+    # As Phi-4-mini: three of four rotary pairs turn, by factors of their own.
+    "phi3-longrope": Tiny("phi3", dict(
+        hidden_size=96, tie_word_embeddings=True, sliding_window=23, original_max_position_embeddings=2048,
+        rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                             short_factor=[1.0, 1.1, 1.3, 2.0, 3.5, 5.0], long_factor=[1.0, 2.0, 4.0, 8.0, 16.0, 32.0])),
+        release=hf_layouts.age_phi3, seed=4),
+    "granite": Tiny("granite", dict(
+        tie_word_embeddings=True, embedding_multiplier=7.0, attention_multiplier=0.17, residual_multiplier=0.6,
+        logits_scaling=3.0, rope_parameters=dict(rope_type="default", rope_theta=10000.0)), embedding=0.02, seed=3),
+    # The global layer's frequencies alone are scaled. The released base is 500,000 for all.
+    "olmo3": Tiny("olmo3", dict(num_hidden_layers=4, sliding_window=23, tie_word_embeddings=False, layer_types=[
+        "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], rope_parameters=dict(
+            full_attention=dict(YARN, original_max_position_embeddings=128, attention_factor=1.2),
+            sliding_attention=dict(rope_type="default", rope_theta=300.0))), seed=1),
+    # The settings as Olmo-3-7B has them: `rope_theta`, and a `rope_scaling` that holds for the global layer.
+    "olmo3-old-config": Tiny("olmo3", dict(num_hidden_layers=4, hidden_size=48, intermediate_size=60,
+                                           sliding_window=23, tie_word_embeddings=False, rope_parameters=dict(
+            full_attention=dict(YARN, rope_theta=500000.0, original_max_position_embeddings=128),
+            sliding_attention=dict(rope_type="default", rope_theta=500000.0))), release=hf_layouts.age_olmo3, seed=2),
     "gemma3": Tiny("gemma3_text", dict(GEMMA3, layer_types=[
         "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]), seed=2),
     # The settings as gemma-3-4b-it has them: a pattern instead of a list of layers, rope_theta and its local sibling.
@@ -193,6 +244,10 @@ TINY = {
 TINY |= {
     # Every layer is sparse and the weights of the chosen experts sum to 1.
     "gguf-qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=6),
+    # The fourth layer of five does not rotate.
+    "gguf-smollm3": Tiny("smollm3", dict(hidden_size=36, intermediate_size=52, num_hidden_layers=5,
+                                         tie_word_embeddings=True,
+                                         rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
     # The scale is that of head_dim; of six layers the last is global. Of seven here, so that the period shows.
     "gguf-gemma3": Tiny("gemma3_text", dict(GEMMA3, hidden_size=36, intermediate_size=52, num_hidden_layers=7,
                                             query_pre_attn_scalar=20), seed=2),
@@ -301,6 +356,10 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
             elif name.endswith(("q_proj.weight", "k_proj.weight")) and "vision" not in name:
                 heads = weight.shape[0] // head_dim
                 gain = torch.linspace(1.0, 2.2, heads).repeat_interleave(head_dim)[:, None]
+            elif name.endswith("qkv_proj.weight"):
+                heads = [config.num_attention_heads, config.num_key_value_heads]
+                gain = torch.cat([*(torch.linspace(1.0, 2.2, n) for n in heads), torch.ones(heads[1])])
+                gain = gain.repeat_interleave(head_dim)[:, None]
             elif name.endswith("in_proj_b.weight"):
                 gain = torch.linspace(1.0, 3.0, weight.shape[0])[:, None]
             elif name.endswith("conv1d.weight"):
@@ -320,8 +379,11 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
 def load(folder: Path, dtype: torch.dtype, **more) -> torch.nn.Module:
     """What a reader of the folder gets, with the plainest implementation of everything. Quantised weights are
     dequantised here, by their format's definition."""
+    # AutoModelForCausalLM knows no Mistral 3.
+    mistral = hf_layouts.read_config(folder)["model_type"] == "mistral3"
+    auto = hf_layouts.whole_class("mistral3") if mistral else AutoModelForCausalLM
     with hf_layouts.dequantised(folder) if not more else nullcontext(folder) as plain:
-        return AutoModelForCausalLM.from_pretrained(plain, dtype=dtype, attn_implementation="eager",
+        return auto.from_pretrained(plain, dtype=dtype, attn_implementation="eager",
                                                     experts_implementation="eager", **more).eval()
 
 

@@ -11,6 +11,9 @@ use crate::transfer;
 pub(super) fn unrotated(x: &Tensor, first: usize, rope: &RopeSpec) -> Result<Tensor> {
     let (l, _, d) = x.dims3()?;
     let x = x.to_dtype(DType::F32)?;
+    if rope.dims == 0 {
+        return Ok(x);
+    }
     let (frequencies, by) = (rope.frequencies(), 1.0 / rope.attention_factor() as f32);
     // As `model::layers::Rope` computes them, turned back.
     let angles = (first..first + l).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));

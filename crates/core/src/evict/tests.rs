@@ -7,8 +7,8 @@ use super::rotation::unrotated;
 use super::*;
 use crate::attention::{Event, Observer, Site};
 use crate::model::{
-    Activation, AttentionBias, DecoderSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec, NormSpec, QkNorm,
-    RopeScaling, RopeSpec, Yarn,
+    Activation, AttentionBias, DecoderSpec, FeedForwardSpec, LayerNorms, LayerSpec, MixerSpec, MlpSpec,
+    NormSpec, QkNorm, RopeScaling, RopeSpec, Yarn,
 };
 
 const HEADS: usize = 4;
@@ -26,6 +26,7 @@ fn rope() -> RopeSpec {
         beta_slow: 1.0,
         truncate: true,
         attention_factor: 1.3,
+        query_beta: 0.0,
     };
     RopeSpec { theta: 1000.0, dims: 6, scaling: RopeScaling::Yarn(yarn) }
 }
@@ -49,7 +50,7 @@ fn spec() -> DecoderSpec {
             bias: false,
             activation: Activation::Silu,
         }),
-        sandwich: false,
+        norms: LayerNorms::Inputs,
     };
     DecoderSpec {
         architecture: "llama",
@@ -57,6 +58,8 @@ fn spec() -> DecoderSpec {
         hidden: 8,
         norm: NormSpec { eps: 1e-5, plus_one: false },
         embedding_scale: None,
+        residual_scale: None,
+        logit_divisor: None,
         tied: true,
         max_positions: 512,
         layers: vec![layer(Some(8)), layer(None)],

@@ -2,22 +2,22 @@
 
 use candle_core::Tensor;
 
-use super::layers::{Attention, DeltaNet, Experts, Grouped, Mlp, Projections, RmsNorm};
+use super::layers::{Attention, DeltaNet, Experts, Grouped, Mlp, Phase, Projections, RmsNorm};
 use super::{
-    AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, Loader, MixerSpec,
-    ModelError, NormSpec, QkNorm, Routing,
+    AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerNorms, LayerSpec, Loader,
+    MixerSpec, ModelError, NormSpec, QkNorm, Routing,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
 
 #[derive(Debug)]
 pub(super) struct Layer {
-    pub mixer_norm: RmsNorm,
     pub mixer: Mixer,
-    pub feed_forward_norm: RmsNorm,
     pub feed_forward: FeedForward,
-    /// Post-norms of mixer and feed-forward, if any.
-    pub sandwich: Option<(RmsNorm, RmsNorm)>,
+    /// Norms of the inputs of mixer and feed-forward block, if any.
+    pub before: Option<(RmsNorm, RmsNorm)>,
+    /// Norms of their outputs, if any.
+    pub after: Option<(RmsNorm, RmsNorm)>,
 }
 
 #[derive(Debug)]
@@ -30,6 +30,16 @@ pub(super) enum Mixer {
 pub(super) enum FeedForward {
     Dense(Box<Mlp>),
     Experts(Box<Experts>),
+}
+
+impl FeedForward {
+    /// (l, hidden) -> (l, hidden)
+    pub fn forward(&self, x: &Tensor, phase: Phase) -> candle_core::Result<Tensor> {
+        match self {
+            FeedForward::Dense(mlp) => mlp.forward(x, phase),
+            FeedForward::Experts(experts) => experts.forward(x, phase),
+        }
+    }
 }
 
 pub(super) fn norm(
@@ -51,29 +61,30 @@ pub(super) fn layer(
 ) -> Result<Layer, ModelError> {
     let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
     let at = |name: &str| format!("layers.{i}.{name}");
-    // Sandwich norms use Gemma's names, where `post_attention_layernorm` follows attention.
-    let (before, sandwich) = match spec.sandwich {
-        false => ("post_attention_layernorm", None),
-        true => {
-            let after_mixer = norm(loader, &at("post_attention_layernorm"), hidden, norms)?;
-            let after_mlp = norm(loader, &at("post_feedforward_layernorm"), hidden, norms)?;
-            ("pre_feedforward_layernorm", Some((after_mixer, after_mlp)))
-        }
+    // Where outputs are normalised, `post_attention_layernorm` follows attention.
+    const AFTER: (&str, &str) = ("post_attention_layernorm", "post_feedforward_layernorm");
+    let (before, after) = match spec.norms {
+        LayerNorms::Inputs => (Some(("input_layernorm", AFTER.0)), None),
+        LayerNorms::Both => (Some(("input_layernorm", "pre_feedforward_layernorm")), Some(AFTER)),
+        LayerNorms::Outputs => (None, Some(AFTER)),
+    };
+    let mut pair = |(mixer, feed_forward): (&str, &str)| -> Result<_, ModelError> {
+        let mixer = norm(loader, &at(mixer), hidden, norms)?;
+        Ok((mixer, norm(loader, &at(feed_forward), hidden, norms)?))
     };
     Ok(Layer {
-        mixer_norm: norm(loader, &at("input_layernorm"), hidden, norms)?,
+        before: before.map(&mut pair).transpose()?,
+        after: after.map(&mut pair).transpose()?,
         mixer: match &spec.mixer {
             MixerSpec::Attention(a) => Mixer::Attention(attention(loader, &at("self_attn"), a, kernel)?),
             MixerSpec::DeltaNet(d) => Mixer::DeltaNet(delta_net(loader, &at("linear_attn"), d)?),
         },
-        feed_forward_norm: norm(loader, &at(before), hidden, norms)?,
         feed_forward: match &spec.feed_forward {
             FeedForwardSpec::Dense(mlp) => {
                 FeedForward::Dense(Box::new(loader.mlp(&at("mlp"), hidden, mlp)?))
             }
             FeedForwardSpec::Experts(e) => FeedForward::Experts(Box::new(experts(loader, &at("mlp"), e)?)),
         },
-        sandwich,
     })
 }
 
@@ -152,6 +163,7 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
     };
     let shared = e.shared.as_ref().map(|mlp| loader.mlp(&format!("{name}.shared_experts"), hidden, mlp));
     let shared = shared.transpose()?;
+    let gate = e.shared_gate.then(|| loader.row_f32(&format!("{name}.shared_expert_gate.weight"), hidden));
     let experts = loader.experts(&format!("{name}.experts"), e.experts, hidden, &e.expert)?;
     Ok(Experts {
         router: loader.tensor_f32(&format!("{name}.gate.weight"), &[e.experts, hidden])?,
@@ -160,6 +172,7 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
         grouped: Grouped::new(&experts)?,
         experts,
         shared,
+        shared_gate: gate.transpose()?,
         spec: e.clone(),
     })
 }

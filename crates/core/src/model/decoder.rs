@@ -166,7 +166,7 @@ impl Decoder {
             kv.show_term(Term::Embedding(&rows_of(x.tensor(), &targets)?.to_dtype(DType::F32)?))?;
         }
 
-        // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)).
+        // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)), normed and scaled as the spec says.
         let positions = kv.positions(l);
         let mut ropes = self.ropes.of(&positions, self.formats.activations);
         for (i, layer) in self.layers.iter().enumerate() {
@@ -174,10 +174,12 @@ impl Decoder {
             if i > 0 && !device.same_device(&self.devices[i - 1]) {
                 x = Own::made(transfer::moved(x.tensor(), device)?);
             }
-            let after = |norms: fn(&(RmsNorm, RmsNorm)) -> &RmsNorm| layer.sandwich.as_ref().map(norms);
+            let [before_mixer, before_feed_forward] = of_both(&layer.before);
+            let [after_mixer, after_feed_forward] = of_both(&layer.after);
+            let plain = layer.after.is_none() && self.spec.residual_scale.is_none();
             // Decode repeats the same shapes in every layer and, except for the number of keys, in every step.
             let layouts = if phase == Phase::Decode { transfer::keep_layouts(device) } else { None };
-            let h = layer.mixer_norm.forward(x.tensor())?;
+            let h = normed(before_mixer, x.tensor().clone())?;
             let (mixed, out) = match &layer.mixer {
                 Mixer::Attention(attention) => {
                     let rope = match self.spec.layers[i].attention() {
@@ -191,22 +193,18 @@ impl Decoder {
             if !targets.is_empty() {
                 self.show_mixer(&mut kv, i, &rows_of(&mixed, &targets)?, phase)?;
             }
-            x = match after(|(mixer, _)| mixer) {
-                None => out.add_to(x, &mixed, phase)?,
-                Some(norm) => x.plus(&norm.forward(&out.forward(&mixed, phase)?)?)?,
+            x = match plain {
+                true => out.add_to(x, &mixed, phase)?,
+                false => x.plus(&self.added(after_mixer, out.forward(&mixed, phase)?)?)?,
             };
             drop(layouts);
-            let h = layer.feed_forward_norm.forward(x.tensor())?;
+            let h = normed(before_feed_forward, x.tensor().clone())?;
             if !targets.is_empty() {
                 self.show_feed_forward(&mut kv, i, &rows_of(&h, &targets)?, phase)?;
             }
-            x = match (&layer.feed_forward, after(|(_, feed_forward)| feed_forward)) {
-                (FeedForward::Dense(mlp), None) => mlp.down.add_to(x, &mlp.inner(&h, phase)?, phase)?,
-                (FeedForward::Dense(mlp), Some(norm)) => x.plus(&norm.forward(&mlp.forward(&h, phase)?)?)?,
-                (FeedForward::Experts(experts), None) => x.plus(&experts.forward(&h, phase)?)?,
-                (FeedForward::Experts(experts), Some(norm)) => {
-                    x.plus(&norm.forward(&experts.forward(&h, phase)?)?)?
-                }
+            x = match &layer.feed_forward {
+                FeedForward::Dense(mlp) if plain => mlp.down.add_to(x, &mlp.inner(&h, phase)?, phase)?,
+                block => x.plus(&self.added(after_feed_forward, block.forward(&h, phase)?)?)?,
             };
         }
         if !targets.is_empty() {
@@ -220,7 +218,7 @@ impl Decoder {
     /// its whole output, softmax attention only the parts that do not depend on keys.
     fn show_mixer(&self, kv: &mut KvView<'_>, i: usize, mixed: &Tensor, phase: Phase) -> Result<()> {
         let layer = &self.layers[i];
-        let norm = layer.sandwich.as_ref().map(|(mixer, _)| mixer);
+        let [norm, _] = of_both(&layer.after);
         let out = match &layer.mixer {
             Mixer::Attention(attention) => &attention.o,
             Mixer::DeltaNet(delta_net) => &delta_net.out,
@@ -228,12 +226,16 @@ impl Decoder {
         let added = out.forward(mixed, phase)?;
         match &layer.mixer {
             Mixer::Attention(_) => {
-                let scales = norm.map(|norm| norm.scales(&added)).transpose()?;
+                let mut scales = norm.map(|norm| norm.scales(&added)).transpose()?;
+                if let Some(by) = self.spec.residual_scale {
+                    let ones = || added.to_dtype(DType::F32)?.ones_like();
+                    scales = Some((scales.map_or_else(ones, Ok)? * by)?);
+                }
                 let bias = out.bias().map(|bias| bias.to_dtype(DType::F32)).transpose()?;
                 kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
             }
             Mixer::DeltaNet(_) => {
-                let added = normed(norm, added)?;
+                let added = self.added(norm, added)?;
                 kv.show_term(Term::LinearAttention(i, &added.to_dtype(DType::F32)?))
             }
         }
@@ -242,15 +244,22 @@ impl Decoder {
     /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there.
     fn show_feed_forward(&self, kv: &mut KvView<'_>, i: usize, h: &Tensor, phase: Phase) -> Result<()> {
         let layer = &self.layers[i];
-        let norm = layer.sandwich.as_ref().map(|(_, feed_forward)| feed_forward);
-        let added = match &layer.feed_forward {
-            FeedForward::Dense(mlp) => mlp.forward(h, phase)?,
-            FeedForward::Experts(experts) => experts.forward(h, phase)?,
-        };
-        kv.show_term(Term::FeedForward(i, &normed(norm, added)?.to_dtype(DType::F32)?))
+        let [_, norm] = of_both(&layer.after);
+        let added = self.added(norm, layer.feed_forward.forward(h, phase)?)?;
+        kv.show_term(Term::FeedForward(i, &added.to_dtype(DType::F32)?))
     }
 
-    /// Output projection per head of a softmax layer, transposed: f32 (heads, head_dim, hidden); `None` for other layers.
+    /// What a block's output `x` adds to the residual stream.
+    fn added(&self, norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
+        let x = normed(norm, x)?;
+        match self.spec.residual_scale {
+            None => Ok(x),
+            Some(by) => x * by,
+        }
+    }
+
+    /// Output projection per head of a softmax layer, transposed and without the spec's residual scale: f32 (heads, head_dim, hidden);
+    /// `None` for other layers.
     pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
         let Some(Layer { mixer: Mixer::Attention(attention), .. }) = self.layers.get(layer) else {
             return Ok(None);
@@ -260,12 +269,12 @@ impl Decoder {
         Ok(Some(weight.reshape((spec.heads, spec.head_dim, self.spec.hidden))?))
     }
 
-    /// Rows of the output head for these tokens: f32 (tokens, hidden). A token outside the vocabulary is an error.
+    /// Rows of the output head for these tokens, of which logits are products: f32 (tokens, hidden). A token outside the vocabulary is an error.
     pub fn head_rows(&self, tokens: &[u32]) -> Result<Tensor> {
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
         }
-        self.head.weights_of(tokens)
+        self.divided(self.head.weights_of(tokens)?)
     }
 
     fn embed(&self, tokens: &[u32]) -> Result<Own> {
@@ -279,13 +288,25 @@ impl Decoder {
 
     /// The output head: normalised hidden states (n, hidden) -> f32 logits (n, vocab).
     pub fn logits(&self, hidden: &Tensor, phase: Phase) -> Result<Tensor> {
-        self.head.forward(hidden, phase)?.to_dtype(DType::F32)
+        self.divided(self.head.forward(hidden, phase)?.to_dtype(DType::F32)?)
+    }
+
+    fn divided(&self, logits: Tensor) -> Result<Tensor> {
+        match self.spec.logit_divisor {
+            None => Ok(logits),
+            Some(by) => logits / by,
+        }
     }
 }
 
 fn rows_of(x: &Tensor, rows: &[usize]) -> Result<Tensor> {
     let rows = rows.iter().map(|&row| x.narrow(0, row, 1)).collect::<Result<Vec<_>>>()?;
     Tensor::cat(&rows, 0)?.contiguous()
+}
+
+fn of_both(norms: &Option<(RmsNorm, RmsNorm)>) -> [Option<&RmsNorm>; 2] {
+    let norms = norms.as_ref();
+    [norms.map(|(mixer, _)| mixer), norms.map(|(_, feed_forward)| feed_forward)]
 }
 
 fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {

@@ -21,9 +21,11 @@ macro_rules! released {
 
 /// Built-in configs: manifest name (also the file's) and text.
 const RELEASED: &[(&str, &str)] = released! {
-    "smollm2-135m" "gemma3-270m" "llama-3.1-8b-instruct" "llama-3.3-70b-instruct" "qwen2.5-7b-instruct"
-    "qwen2.5-14b-instruct" "qwen2.5-72b-instruct" "qwen3-4b" "qwen3-8b" "qwen3-14b" "qwen3-32b"
-    "qwen3-235b-a22b" "qwen3.5-9b" "qwen3.5-27b" "gpt-oss-20b" "gpt-oss-120b" "glm-4.5-air" "minimax-m2.5"
+    "smollm2-135m" "smollm3-3b" "gemma3-270m" "llama-3.1-8b-instruct" "llama-3.3-70b-instruct"
+    "qwen2.5-7b-instruct" "qwen2.5-14b-instruct" "qwen2.5-72b-instruct" "qwen3-4b" "qwen3-8b" "qwen3-14b" "qwen3-32b"
+    "qwen3-235b-a22b" "qwen3.5-9b" "qwen3.5-27b" "qwen3.5-35b-a3b" "qwen3.6-35b-a3b" "qwen3-next-80b-a3b-instruct"
+    "gpt-oss-20b" "gpt-oss-120b" "glm-4.5-air" "minimax-m2.5"
+    "ministral-3-8b-base" "phi-4" "granite-3.3-8b-instruct" "olmo-3-7b-instruct"
 };
 
 /// A model's spec, and facts about its files that affect memory.

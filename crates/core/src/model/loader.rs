@@ -126,6 +126,17 @@ impl Loader {
         Ok(tensor)
     }
 
+    /// The only row of a projection, as f32 (width, 1). GGUF writers drop the axis of 1.
+    pub(super) fn row_f32(&mut self, name: &str, width: usize) -> Result<Tensor, ModelError> {
+        let stored = self.stored_name(name);
+        let flat = match &self.checkpoint {
+            Checkpoint::Gguf(file) => file.tensor_info(&stored).is_some_and(|info| info.shape.len() == 1),
+            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => false,
+        };
+        let row = if flat { self.tensor_f32(name, &[width])? } else { self.tensor_f32(name, &[1, width])? };
+        Ok(row.reshape((width, 1))?)
+    }
+
     /// f32 decay rates exp(A_log) of a linear-attention layer's heads. GGUF stores -exp(A_log).
     pub(super) fn decay(&mut self, name: &str, heads: usize) -> Result<Tensor, ModelError> {
         let stored = self.tensor_f32(name, &[heads])?;
@@ -174,8 +185,11 @@ impl Loader {
     ) -> Result<Projection, ModelError> {
         let bias = bias.then(|| self.tensor(&format!("{name}.bias"), &[outputs])).transpose()?;
         let weight = format!("{name}.weight");
-        let stored = self.stored_name(&weight);
-        self.expect_shape(&stored, &[outputs, inputs])?;
+        let (stored, all, part) = match self.part_of(&weight) {
+            Some((larger, all, rows)) => (self.stored_name(&larger), all, Some(rows)),
+            None => (self.stored_name(&weight), outputs, None),
+        };
+        self.expect_shape(&stored, &[all, inputs])?;
         let linear = match &self.checkpoint {
             Checkpoint::Weightless(made) => match &shared {
                 Some(shared) => shared.head(bias)?,
@@ -193,6 +207,10 @@ impl Loader {
                         folder.fp8_tensor(&stored, &scales, *fp8_block, &self.device, self.formats.dtype)?
                     }
                     _ => folder.tensor(&stored, &self.device, self.formats.dtype)?,
+                };
+                let tensor = match part {
+                    Some(rows) => tensor.index_select(&indices(&rows)?.to_device(&self.device)?, 0)?,
+                    None => tensor,
                 };
                 match &shared {
                     Some(shared) => shared.head(bias)?,
@@ -395,6 +413,14 @@ impl Loader {
 
     fn block_type(&self, file: &GgufFile, stored: &str) -> Result<BlockType, ModelError> {
         file.tensor_info(stored).map(|info| info.dtype).ok_or_else(|| self.missing(stored))
+    }
+
+    /// The tensor that holds the canonical projection `name`, the number of its rows, and those of the projection.
+    fn part_of(&self, name: &str) -> Option<(String, usize, Vec<usize>)> {
+        let Checkpoint::Safetensors { .. } = self.checkpoint else { return None };
+        let (layer, part) = self.split(name)?;
+        let (larger, all, rows) = (self.names.hf_parts)(part, self.spec.layers.get(layer)?)?;
+        Some((format!("layers.{layer}.{larger}.weight"), all, rows))
     }
 
     /// The file's row for each row of the canonical tensor `name`, if the orders differ.

@@ -20,6 +20,10 @@ pub struct DecoderSpec {
     pub norm: NormSpec,
     /// Embedding scale, if any (Gemma: the square root of `hidden`, rounded to the dtype).
     pub embedding_scale: Option<f64>,
+    /// Scale of what each mixer and feed-forward block adds to the residual stream, if any (transformers, `GraniteDecoderLayer`).
+    pub residual_scale: Option<f64>,
+    /// Divisor of the logits, if any (transformers, `GraniteForCausalLM`).
+    pub logit_divisor: Option<f64>,
     /// The output head is the embedding.
     pub tied: bool,
     /// Maximum context of the model.
@@ -51,15 +55,33 @@ pub struct NormSpec {
     pub plus_one: bool,
 }
 
-/// One decoder layer: x += mixer(norm(x)); x += feed_forward(norm(x)).
+/// Where a layer normalises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerNorms {
+    /// The inputs of mixer and feed-forward block.
+    Inputs,
+    /// Their inputs and outputs (transformers, `Gemma3DecoderLayer`).
+    Both,
+    /// Their outputs (transformers, `Olmo3DecoderLayer`).
+    Outputs,
+}
+
+impl LayerNorms {
+    /// Norms in a layer.
+    pub fn count(self) -> usize {
+        if self == LayerNorms::Both { 4 } else { 2 }
+    }
+}
+
+/// One decoder layer: x += mixer(norm(x)); x += feed_forward(norm(x)), or with norms elsewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerSpec {
     /// The token mixer.
     pub mixer: MixerSpec,
     /// The feed-forward block.
     pub feed_forward: FeedForwardSpec,
-    /// Also normalises the outputs of both (transformers, `Gemma3DecoderLayer`).
-    pub sandwich: bool,
+    /// Where it normalises.
+    pub norms: LayerNorms,
 }
 
 /// Token mixer.
@@ -222,8 +244,11 @@ pub struct ExpertsSpec {
     pub routing: Routing,
     /// The router has a bias on its logits.
     pub router_bias: bool,
-    /// A shared, unweighted expert.
+    /// A shared expert, which every token gets.
     pub shared: Option<MlpSpec>,
+    /// Each token's output of the shared expert is scaled by the sigmoid of a product with its input (transformers,
+    /// `Qwen2MoeSparseMoeBlock`).
+    pub shared_gate: bool,
 }
 
 /// Expert selection and weights, in f32.
@@ -253,7 +278,7 @@ pub enum Routing {
 pub struct RopeSpec {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Rotated dimensions: the first ones of a head.
+    /// Rotated dimensions: the first ones of a head; 0 in layers that see no positions.
     pub dims: usize,
     /// Frequency scaling for longer contexts.
     pub scaling: RopeScaling,
@@ -282,6 +307,16 @@ pub enum RopeScaling {
     },
     /// YaRN: high frequencies kept, low ones divided by `factor`, linear blend between (transformers, `_compute_yarn_parameters`).
     Yarn(Yarn),
+    /// LongRoPE up to its original context: a divisor per frequency (transformers, `_compute_longrope_parameters`). There all positions of
+    /// a longer sequence turn by other divisors, so that cached keys would not be those of its start; longer ones are refused.
+    LongRope {
+        /// The divisors, `short_factor`.
+        short: Arc<[f32]>,
+        /// Context length before scaling.
+        original: usize,
+        /// Scale of cosines and sines.
+        attention_factor: f64,
+    },
     /// A divisor per frequency, as stored in GGUF (`rope_freqs.weight`).
     Divisors(Arc<[f32]>),
 }
@@ -301,6 +336,8 @@ pub struct Yarn {
     pub truncate: bool,
     /// Scale of cosines and sines.
     pub attention_factor: f64,
+    /// Queries at position p are scaled by 1 + `query_beta` ln(1 + floor(p / `original`)) (transformers, `get_llama_4_attn_scale`).
+    pub query_beta: f64,
 }
 
 impl Yarn {
@@ -311,13 +348,16 @@ impl Yarn {
 }
 
 impl RopeSpec {
+    /// No rotation (transformers, `SmolLM3Attention` without `use_rope`).
+    pub const NONE: RopeSpec = RopeSpec { theta: 1.0, dims: 0, scaling: RopeScaling::None };
+
     /// The `dims / 2` angular frequencies, in radians per position.
     pub fn frequencies(&self) -> Vec<f32> {
         let plain = (0..self.dims / 2).map(|i| self.theta.powf(-2.0 * i as f64 / self.dims as f64));
         match &self.scaling {
             RopeScaling::None => plain.map(|f| f as f32).collect(),
             RopeScaling::Projection { factor } => plain.map(|f| (f / factor) as f32).collect(),
-            RopeScaling::Divisors(divisors) => {
+            RopeScaling::Divisors(divisors) | RopeScaling::LongRope { short: divisors, .. } => {
                 plain.zip(divisors.iter()).map(|(f, &by)| (f / f64::from(by)) as f32).collect()
             }
             &RopeScaling::Llama3 { factor, low, high, original } => plain
@@ -363,7 +403,27 @@ impl RopeSpec {
     pub fn attention_factor(&self) -> f64 {
         match &self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,
+            RopeScaling::LongRope { attention_factor, .. } => *attention_factor,
             _ => 1.0,
+        }
+    }
+
+    /// Most positions that the frequencies are for, if there are others for more.
+    pub fn limit(&self) -> Option<usize> {
+        match self.scaling {
+            RopeScaling::LongRope { original, .. } => Some(original),
+            _ => None,
+        }
+    }
+
+    /// Scale of the query at a position; `None` if queries are not scaled.
+    pub fn query_scale(&self, position: usize) -> Option<f32> {
+        match &self.scaling {
+            RopeScaling::Yarn(yarn) if yarn.query_beta > 0.0 => {
+                let windows = (position as f64 / yarn.original).floor();
+                Some((1.0 + yarn.query_beta * windows.ln_1p()) as f32)
+            }
+            _ => None,
         }
     }
 }
@@ -419,7 +479,8 @@ impl FeedForwardSpec {
                     Routing::Sigmoid { .. } => e.experts,
                     _ => 0,
                 } + if e.router_bias { e.experts } else { 0 };
-                let shared = e.shared.map_or(0, |mlp| mlp.parameters(hidden));
+                let gate = if e.shared_gate { hidden as u128 } else { 0 };
+                let shared = e.shared.map_or(0, |mlp| mlp.parameters(hidden)) + gate;
                 e.experts as u128 * (hidden as u128 + e.expert.parameters(hidden)) + biases as u128 + shared
             }
         }
@@ -433,8 +494,7 @@ impl LayerSpec {
             MixerSpec::Attention(attention) => attention.parameters(hidden),
             MixerSpec::DeltaNet(delta_net) => delta_net.parameters(hidden),
         };
-        let norms = if self.sandwich { 4 } else { 2 };
-        mixer + self.feed_forward.parameters(hidden) + norms * hidden as u128
+        mixer + self.feed_forward.parameters(hidden) + (self.norms.count() * hidden) as u128
     }
 }
 

@@ -145,15 +145,19 @@ mod tests {
     use super::*;
     use crate::attention::NoObserver;
 
-    /// One fixture per kind of layer: plain, tied, windowed, linear, and experts with every routing.
-    const TINY: [&str; 7] = [
+    /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, and experts with every routing.
+    const TINY: [&str; 11] = [
         "llama-tiny",
+        "smollm3-tiny",
         "qwen2-tiny",
         "gemma3-tiny",
         "qwen35-text-tiny",
+        "qwen3-next-tiny",
         "gpt-oss-mxfp4-tiny",
         "glm4-moe-tiny",
         "minimax-m2-fp8-tiny",
+        "granite-tiny",
+        "olmo3-tiny",
     ];
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;

@@ -117,6 +117,10 @@ fn describe_folder(dir: &Path) -> anyhow::Result<ModelInfo> {
     let reach = scaling
         .filter(|kind| *kind == "yarn")
         .and_then(|_| Some((in_rope("factor").and_then(Json::as_f64)? * original? as f64).round() as u64));
+    // LongRoPE is built up to its first context.
+    let short = number("original_max_position_embeddings")
+        .filter(|_| matches!(scaling, Some("longrope" | "su")))
+        .unwrap_or(u64::MAX);
     let tokenizer_config = dir.join("tokenizer_config.json");
     let chat_template = dir.join("chat_template.jinja").is_file()
         || (tokenizer_config.is_file()
@@ -130,7 +134,7 @@ fn describe_folder(dir: &Path) -> anyhow::Result<ModelInfo> {
         kv_heads: number("num_key_value_heads").or(heads),
         head_dim: number("head_dim").or_else(|| hidden?.checked_div(heads?)),
         vocab: number("vocab_size"),
-        context: number("max_position_embeddings").map(|stated| stated.max(reach.unwrap_or(0))),
+        context: number("max_position_embeddings").map(|stated| stated.max(reach.unwrap_or(0)).min(short)),
         window: number("sliding_window")
             .filter(|_| text.get("use_sliding_window").and_then(Json::as_bool) != Some(false)),
         rope_theta: text.get("rope_theta").or_else(|| in_rope("rope_theta")).and_then(Json::as_f64),

@@ -17,6 +17,7 @@ pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
 const BUILT_IN: &[(&str, &str)] = &[
     ("models/smollm2-135m.toml", include_str!("../../../../models/smollm2-135m.toml")),
+    ("models/smollm3-3b.toml", include_str!("../../../../models/smollm3-3b.toml")),
     ("models/gemma3-270m.toml", include_str!("../../../../models/gemma3-270m.toml")),
     ("models/llama-3.1-8b-instruct.toml", include_str!("../../../../models/llama-3.1-8b-instruct.toml")),
     ("models/llama-3.3-70b-instruct.toml", include_str!("../../../../models/llama-3.3-70b-instruct.toml")),
@@ -30,10 +31,20 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/qwen3-235b-a22b.toml", include_str!("../../../../models/qwen3-235b-a22b.toml")),
     ("models/qwen3.5-9b.toml", include_str!("../../../../models/qwen3.5-9b.toml")),
     ("models/qwen3.5-27b.toml", include_str!("../../../../models/qwen3.5-27b.toml")),
+    ("models/qwen3.5-35b-a3b.toml", include_str!("../../../../models/qwen3.5-35b-a3b.toml")),
+    ("models/qwen3.6-35b-a3b.toml", include_str!("../../../../models/qwen3.6-35b-a3b.toml")),
+    (
+        "models/qwen3-next-80b-a3b-instruct.toml",
+        include_str!("../../../../models/qwen3-next-80b-a3b-instruct.toml"),
+    ),
     ("models/gpt-oss-20b.toml", include_str!("../../../../models/gpt-oss-20b.toml")),
     ("models/gpt-oss-120b.toml", include_str!("../../../../models/gpt-oss-120b.toml")),
     ("models/glm-4.5-air.toml", include_str!("../../../../models/glm-4.5-air.toml")),
     ("models/minimax-m2.5.toml", include_str!("../../../../models/minimax-m2.5.toml")),
+    ("models/ministral-3-8b-base.toml", include_str!("../../../../models/ministral-3-8b-base.toml")),
+    ("models/phi-4.toml", include_str!("../../../../models/phi-4.toml")),
+    ("models/granite-3.3-8b-instruct.toml", include_str!("../../../../models/granite-3.3-8b-instruct.toml")),
+    ("models/olmo-3-7b-instruct.toml", include_str!("../../../../models/olmo-3-7b-instruct.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,14 +11,21 @@ pub const FILL: Fill = Fill::Random { seed: 9 };
 /// The released model narrowed for each architecture.
 const RELEASED: [&str; ARCHITECTURES.len()] = [
     "llama-3.1-8b-instruct",
+    "smollm3-3b",
     "qwen2.5-7b-instruct",
     "qwen3-8b",
     "qwen3-235b-a22b",
     "qwen3.5-9b",
+    "qwen3.5-35b-a3b",
+    "qwen3-next-80b-a3b-instruct",
     "gpt-oss-20b",
     "glm-4.5-air",
     "minimax-m2.5",
     "gemma3-270m",
+    "ministral-3-8b-base",
+    "phi-4",
+    "granite-3.3-8b-instruct",
+    "olmo-3-7b-instruct",
 ];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;

@@ -3,8 +3,8 @@
 use super::config::{Config, Key};
 use super::rope::RopeDefaults;
 use crate::model::{
-    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MAX_LAYERS, MixerSpec,
-    MlpSpec, ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerNorms, LayerSpec,
+    MAX_LAYERS, MixerSpec, MlpSpec, ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
 const KV_HEADS: Key = ("num_key_value_heads", "attention.head_count_kv");
@@ -98,7 +98,15 @@ impl Base {
     /// Default rotary settings: full head, base `theta`.
     pub fn rope_defaults(&self, theta: f64) -> RopeDefaults {
         let Base { head_dim, max_positions, .. } = *self;
-        RopeDefaults { head_dim, theta, partial: None, max_positions, truncate: true }
+        RopeDefaults {
+            head_dim,
+            theta,
+            partial: None,
+            max_positions,
+            truncate: true,
+            original: None,
+            query_beta: false,
+        }
     }
 
     pub fn attention(&self, rope: RopeSpec) -> AttentionSpec {
@@ -123,11 +131,19 @@ impl Base {
             hidden: self.hidden,
             norm: NormSpec { eps: self.eps, plus_one: false },
             embedding_scale: None,
+            residual_scale: None,
+            logit_divisor: None,
             tied: self.tied,
-            max_positions: self.max_positions.max(reach(&layers)),
+            max_positions: self.max_positions.max(reach(&layers)).min(limit(&layers)),
             layers,
         }
     }
+}
+
+/// Context that the rotary frequencies are for.
+fn limit(layers: &[LayerSpec]) -> usize {
+    let limits = layers.iter().filter_map(LayerSpec::attention).filter_map(|a| a.rope.limit());
+    limits.min().unwrap_or(usize::MAX)
 }
 
 /// Context that YaRN extends to; 0 without YaRN. Model cards add the scaling only and keep `max_position_embeddings`.
@@ -143,7 +159,7 @@ fn reach(layers: &[LayerSpec]) -> usize {
 }
 
 pub fn layer(attention: AttentionSpec, feed_forward: FeedForwardSpec) -> LayerSpec {
-    LayerSpec { mixer: MixerSpec::Attention(attention), feed_forward, sandwich: false }
+    LayerSpec { mixer: MixerSpec::Attention(attention), feed_forward, norms: LayerNorms::Inputs }
 }
 
 /// A gated block with SiLU.

@@ -17,7 +17,7 @@ pub struct Fields<'a> {
 }
 
 /// Fields that do not affect the computation of a trained model on text: names, training, vision, caching.
-const HARMLESS: [&str; 80] = [
+const HARMLESS: [&str; 84] = [
     "add_cross_attention",
     "architectures",
     "attention_dropout",
@@ -62,6 +62,7 @@ const HARMLESS: [&str; 80] = [
     "mtp_num_hidden_layers",
     "mtp_transformer_layers",
     "mtp_use_dedicated_embeddings",
+    "multimodal_projector_bias",
     "name_or_path",
     "num_mtp_layers",
     "num_mtp_modules",
@@ -71,6 +72,7 @@ const HARMLESS: [&str; 80] = [
     "padding_side",
     "prefix",
     "problem_type",
+    "projector_hidden_act",
     "pruned_heads",
     "resid_pdrop",
     "residual_dropout",
@@ -79,6 +81,7 @@ const HARMLESS: [&str; 80] = [
     "router_jitter_noise",
     "sep_token_id",
     "seq_length",
+    "spatial_merge_size",
     "task_specific_params",
     "tf_legacy_loss",
     "tie_encoder_decoder",
@@ -97,6 +100,7 @@ const HARMLESS: [&str; 80] = [
     "video_token_id",
     "vision_config",
     "vision_end_token_id",
+    "vision_feature_layer",
     "vision_start_token_id",
 ];
 
@@ -193,6 +197,11 @@ impl<'a> Fields<'a> {
         let (name, value) = self.object.get_key_value(field)?;
         self.read.borrow_mut().insert(name);
         Some(value).filter(|v| !v.is_null())
+    }
+
+    /// True if the field is there, even if it is null.
+    pub fn states(&self, field: &str) -> bool {
+        self.object.contains_key(field)
     }
 
     pub fn is_empty(&self) -> bool {

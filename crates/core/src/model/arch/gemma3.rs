@@ -1,10 +1,11 @@
 //! Gemma 3, text part (transformers, `Gemma3ForCausalLM`).
 
 use super::base::{Base, INTERMEDIATE, Unsaid, WINDOW, bias};
-use super::{Architecture, Config, Names, rope};
+use super::rope::{self, RopeDefaults};
+use super::{Architecture, Config, Names};
 use crate::model::{
-    Activation, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec, ModelError,
-    NormSpec, QkNorm, RopeScaling, RopeSpec,
+    Activation, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerNorms, LayerSpec, MixerSpec, MlpSpec,
+    ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
 pub const GEMMA3: Architecture = Architecture {
@@ -41,7 +42,9 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_activation", &["gelu_pytorch_tanh"])?;
     config.expect_text("hidden_act", &["gelu_pytorch_tanh"])?;
     let base = Base::read(config, UNSAID)?;
-    let (rope, local_rope) = ropes(config, &base)?;
+    let local_theta = config.optional_positive(("rope_local_base_freq", "rope.freq_base_swa"))?;
+    let local = base.rope_defaults(local_theta.unwrap_or(LOCAL_THETA));
+    let (rope, local_rope) = ropes(config, base.rope_defaults(THETA), local)?;
     let (scale, pattern) = match config {
         Config::Json(fields) => {
             let pattern = fields.optional_count("sliding_window_pattern")?;
@@ -67,7 +70,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     let layers = slides.into_iter().map(|slides| LayerSpec {
         mixer: MixerSpec::Attention(if slides { local.clone() } else { global.clone() }),
         feed_forward: FeedForwardSpec::Dense(mlp),
-        sandwich: true,
+        norms: LayerNorms::Both,
     });
     Ok(DecoderSpec {
         // Hugging Face checkpoints store norm weights without their 1.
@@ -78,11 +81,12 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
 }
 
 /// Rotary settings of global and sliding-window layers: `rope_parameters` by layer type (transformers 5), or `rope_theta`,
-/// `rope_scaling` (global only) and `rope_local_base_freq` (earlier).
-fn ropes(config: &Config, base: &Base) -> Result<(RopeSpec, RopeSpec), ModelError> {
-    let local_theta = config.optional_positive(("rope_local_base_freq", "rope.freq_base_swa"))?;
-    let local_theta = local_theta.unwrap_or(LOCAL_THETA);
-    let (global, local) = (base.rope_defaults(THETA), base.rope_defaults(local_theta));
+/// `rope_scaling` of global layers only (earlier).
+pub fn ropes(
+    config: &Config,
+    global: RopeDefaults,
+    local: RopeDefaults,
+) -> Result<(RopeSpec, RopeSpec), ModelError> {
     if let Config::Json(fields) = config
         && let Some(parameters) = fields.object("rope_parameters")?
         && (parameters.get("full_attention").is_some() || parameters.get("sliding_attention").is_some())
@@ -99,6 +103,6 @@ fn ropes(config: &Config, base: &Base) -> Result<(RopeSpec, RopeSpec), ModelErro
         parameters.finish()?;
         return Ok(both);
     }
-    let plain = RopeSpec { theta: local_theta, dims: base.head_dim, scaling: RopeScaling::None };
+    let plain = RopeSpec { theta: local.theta, dims: local.head_dim, scaling: RopeScaling::None };
     Ok((rope::read(config, global)?, plain))
 }

@@ -50,6 +50,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         routing: Routing::TopKSoftmax,
         router_bias: true,
         shared: None,
+        shared_gate: false,
     };
     let window = config.count(WINDOW)?;
     let slides = config.layers_of("sliding_attention", base.layers)?;

@@ -4,12 +4,9 @@ use super::base::{Base, INTERMEDIATE, Unsaid, bias, layer, silu};
 use super::{Architecture, Config, Names, rope};
 use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError};
 
-pub const LLAMA: Architecture = Architecture {
-    hf: &["llama"],
-    gguf: Some("llama"),
-    names: Names { gguf_rows: rows, ..Names::PLAIN },
-    spec,
-};
+pub const LLAMA: Architecture = Architecture { hf: &["llama"], gguf: Some("llama"), names: NAMES, spec };
+
+pub const NAMES: Names = Names { gguf_rows: rows, ..Names::PLAIN };
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     match config {
@@ -32,7 +29,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
 }
 
 /// llama.cpp's converter interleaves the halves of each query and key head: its row 2i + j is row j * head_dim / 2 + i.
-fn rows(part: &str, layer: &LayerSpec, rows: usize) -> Option<Vec<usize>> {
+pub fn rows(part: &str, layer: &LayerSpec, rows: usize) -> Option<Vec<usize>> {
     if part != "self_attn.q_proj" && part != "self_attn.k_proj" {
         return None;
     }

@@ -50,6 +50,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         routing: Routing::Sigmoid { normalise: Some(0.0), scale: 1.0, groups: None },
         router_bias: false,
         shared: None,
+        shared_gate: false,
     };
     let layer = layer(attention, FeedForwardSpec::Experts(sparse));
     Ok(base.decoder("minimax_m2", vec![layer; base.layers]))

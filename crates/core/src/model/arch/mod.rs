@@ -13,15 +13,22 @@ mod fields;
 mod gemma3;
 mod glm4_moe;
 mod gpt_oss;
+mod granite;
 mod llama;
 mod meta;
 mod minimax_m2;
+mod mistral;
+mod olmo3;
+mod phi3;
 mod quantisation;
 mod qwen2;
 mod qwen3;
 mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 mod rope;
+mod smollm3;
 
 pub use architecture::Architecture;
 pub(super) use architecture::Names;
@@ -32,10 +39,17 @@ use meta::Meta;
 /// Supported architectures.
 pub const ARCHITECTURES: &[Architecture] = &[
     llama::LLAMA,
+    mistral::MISTRAL,
+    phi3::PHI3,
+    granite::GRANITE,
+    olmo3::OLMO3,
+    smollm3::SMOLLM3,
     qwen2::QWEN2,
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,
     qwen3_5::QWEN3_5,
+    qwen3_5_moe::QWEN3_5_MOE,
+    qwen3_next::QWEN3_NEXT,
     gpt_oss::GPT_OSS,
     glm4_moe::GLM4_MOE,
     minimax_m2::MINIMAX_M2,

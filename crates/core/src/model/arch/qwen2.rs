@@ -24,12 +24,17 @@ pub fn decoder(
     attention: &AttentionSpec,
 ) -> Result<DecoderSpec, ModelError> {
     let mlp = FeedForwardSpec::Dense(silu(config.count(INTERMEDIATE)?));
-    let layers = (windows(config, base.layers)?.into_iter())
+    let layers = (windows(config, base.layers, |i, from| i >= from)?.into_iter())
         .map(|window| layer(AttentionSpec { window, ..attention.clone() }, mlp.clone()));
     Ok(base.decoder(name, layers.collect()))
 }
 
-fn windows(config: &Config, layers: usize) -> Result<Vec<Option<usize>>, ModelError> {
+/// The window of each layer; `slides`: whether a layer has one where `layer_types` is missing, given its index and `max_window_layers`.
+pub fn windows(
+    config: &Config,
+    layers: usize,
+    slides: impl Fn(usize, usize) -> bool,
+) -> Result<Vec<Option<usize>>, ModelError> {
     let Config::Json(fields) = config else { return Ok(vec![None; layers]) };
     let listed = config.layers_of("sliding_attention", layers)?;
     let from = fields.optional_number("max_window_layers")?.unwrap_or(28);
@@ -42,6 +47,6 @@ fn windows(config: &Config, layers: usize) -> Result<Vec<Option<usize>>, ModelEr
         }
         return Ok(vec![None; layers]);
     }
-    let slides = listed.unwrap_or_else(|| (0..layers).map(|i| i >= from).collect());
+    let slides = listed.unwrap_or_else(|| (0..layers).map(|i| slides(i, from)).collect());
     Ok(slides.into_iter().map(|slides| window.filter(|_| slides)).collect())
 }

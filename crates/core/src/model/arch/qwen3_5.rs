@@ -4,20 +4,18 @@ use super::base::{Base, INTERMEDIATE, Unsaid, bias, silu};
 use super::config::{Config, Key};
 use super::{Architecture, Names, rope};
 use crate::model::{
-    AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, ModelError, NormSpec,
-    QkNorm,
+    AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerNorms, LayerSpec, MixerSpec, ModelError,
+    NormSpec, QkNorm,
 };
 
-pub const QWEN3_5: Architecture = Architecture {
-    hf: &["qwen3_5_text", "qwen3_5"],
-    gguf: Some("qwen35"),
-    names: Names {
-        gguf: &[("post_attention_layernorm", "post_attention_norm")],
-        gguf_rows: rows,
-        gguf_columns: columns,
-        ..Names::PLAIN
-    },
-    spec,
+pub const QWEN3_5: Architecture =
+    Architecture { hf: &["qwen3_5_text", "qwen3_5"], gguf: Some("qwen35"), names: NAMES, spec };
+
+pub const NAMES: Names = Names {
+    gguf: &[("post_attention_layernorm", "post_attention_norm")],
+    gguf_rows: rows,
+    gguf_columns: columns,
+    ..Names::PLAIN
 };
 
 /// Rotated fraction of a head; and the last of every `INTERVAL` layers has softmax attention.
@@ -28,6 +26,16 @@ const KEY_HEADS: Key = ("linear_num_key_heads", "ssm.group_count");
 const CONVOLUTION: Key = ("linear_conv_kernel_dim", "ssm.conv_kernel");
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
+    let dense = FeedForwardSpec::Dense(silu(config.count(INTERMEDIATE)?));
+    hybrid(config, QWEN3_5.hf[0], |base| Ok(vec![dense; base.layers]))
+}
+
+/// The decoder of the family with these feed-forward blocks, one per layer.
+pub fn hybrid(
+    config: &Config,
+    name: &'static str,
+    feed_forward: impl FnOnce(&Base) -> Result<Vec<FeedForwardSpec>, ModelError>,
+) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
     config.expect_text("output_gate_type", &["swish", "silu"])?;
     if let Config::Json(fields) = config {
@@ -50,19 +58,18 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         Some(listed) => listed.get(i).copied().unwrap_or(false),
         None => !(i + 1).is_multiple_of(interval),
     };
-    let mlp = silu(config.count(INTERMEDIATE)?);
-    let layers = (0..base.layers).map(|i| LayerSpec {
+    let layers = feed_forward(&base)?.into_iter().enumerate().map(|(i, feed_forward)| LayerSpec {
         mixer: match linear(i) {
             true => MixerSpec::DeltaNet(delta_net),
             false => MixerSpec::Attention(attention.clone()),
         },
-        feed_forward: FeedForwardSpec::Dense(mlp),
-        sandwich: false,
+        feed_forward,
+        norms: LayerNorms::Inputs,
     });
     Ok(DecoderSpec {
         // Hugging Face checkpoints store norm weights without their 1.
         norm: NormSpec { eps: base.eps, plus_one: config.is_json() },
-        ..base.decoder("qwen3_5_text", layers.collect())
+        ..base.decoder(name, layers.collect())
     })
 }
 

@@ -21,6 +21,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         routing: Routing::SoftmaxTopK { normalise },
         router_bias: false,
         shared: None,
+        shared_gate: false,
     });
     let (intermediate, is_dense) = match config {
         Config::Json(fields) => {
@@ -47,7 +48,7 @@ fn window(fields: &Fields) -> Result<Option<usize>, ModelError> {
     Ok(if fields.flag("use_sliding_window", false)? { stated } else { None })
 }
 
-fn dense_layers(fields: &Fields, layers: usize) -> Result<Vec<bool>, ModelError> {
+pub(super) fn dense_layers(fields: &Fields, layers: usize) -> Result<Vec<bool>, ModelError> {
     let step = fields.optional_count("decoder_sparse_step")?.unwrap_or(1);
     let mut dense: Vec<bool> = (0..layers).map(|i| !(i + 1).is_multiple_of(step)).collect();
     for value in fields.optional_list("mlp_only_layers")?.into_iter().flatten() {

@@ -18,6 +18,10 @@ pub struct RopeDefaults {
     pub max_positions: usize,
     /// See [`Yarn`]; for GGUF, which does not store it.
     pub truncate: bool,
+    /// For architectures with LongRoPE: `original_max_position_embeddings` beside `rope_scaling`, which wins over the one in it.
+    pub original: Option<f64>,
+    /// Queries are scaled by position: `llama_4_scaling_beta` is required.
+    pub query_beta: bool,
 }
 
 pub fn read(config: &Config, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
@@ -52,7 +56,8 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
         p.get(harmless);
     }
     let original = |field: &str| -> Result<f64, ModelError> {
-        Ok(p.optional_positive(field)?.unwrap_or(defaults.max_positions as f64))
+        let inner = p.optional_positive(field)?;
+        Ok(defaults.original.or(inner).unwrap_or(defaults.max_positions as f64))
     };
     // Legacy name; some files have both.
     let older = p.optional_text("type")?;
@@ -68,6 +73,9 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
         },
         "yarn" => {
             let stated = p.optional_positive("factor")?;
+            if defaults.query_beta {
+                p.get("max_position_embeddings"); // A copy of the config's.
+            }
             let original = original("original_max_position_embeddings")?;
             let factor = stated.unwrap_or(defaults.max_positions as f64 / original);
             let (mscale, all) = (p.optional_positive("mscale")?, p.optional_positive("mscale_all_dim")?);
@@ -84,7 +92,20 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
                 beta_slow: p.optional_positive("beta_slow")?.unwrap_or(1.0),
                 truncate: p.flag("truncate", true)?,
                 attention_factor: p.optional_positive("attention_factor")?.unwrap_or(inferred),
+                query_beta: if defaults.query_beta { p.positive("llama_4_scaling_beta")? } else { 0.0 },
             })
+        }
+        "longrope" | "su" if defaults.original.is_some() => {
+            let original = original("original_max_position_embeddings")?;
+            let stated = p.optional_positive("factor")?;
+            let factor = stated.unwrap_or(defaults.max_positions as f64 / original);
+            let inferred = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
+            p.get("long_factor"); // For longer contexts, which are refused.
+            RopeScaling::LongRope {
+                short: factors(p, "short_factor", rotated(defaults.head_dim, partial) / 2)?,
+                original: original as usize,
+                attention_factor: p.optional_positive("attention_factor")?.unwrap_or(inferred),
+            }
         }
         other => {
             let problem = format!("is `{other}`; this build knows `default`, `linear`, `llama3` and `yarn`");
@@ -92,6 +113,23 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
         }
     };
     spec(p, RopeDefaults { theta, partial, ..defaults }, scaling)
+}
+
+/// A list of `count` numbers above 0.
+fn factors(p: &Fields, field: &str, count: usize) -> Result<Arc<[f32]>, ModelError> {
+    let list = p.optional_list(field)?.ok_or_else(|| p.refuse(field, "is missing"))?;
+    let numbers = list.iter().map(|x| x.as_f64().map(|x| x as f32).filter(|x| *x > 0.0 && x.is_finite()));
+    match numbers.collect::<Option<Arc<[f32]>>>() {
+        Some(numbers) if numbers.len() == count => Ok(numbers),
+        _ => {
+            let problem = format!("is no list of {count} numbers above 0, one for each pair that turns");
+            Err(p.refuse(field, problem))
+        }
+    }
+}
+
+fn rotated(head_dim: usize, partial: Option<f64>) -> usize {
+    (head_dim as f64 * partial.unwrap_or(1.0)) as usize
 }
 
 fn partial(place: &Fields, defaults: RopeDefaults) -> Result<Option<f64>, ModelError> {
@@ -106,7 +144,7 @@ fn partial(place: &Fields, defaults: RopeDefaults) -> Result<Option<f64>, ModelE
 /// Validates the number of rotated dimensions and the frequencies.
 fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<RopeSpec, ModelError> {
     let part = defaults.partial.unwrap_or(1.0);
-    let dims = (defaults.head_dim as f64 * part) as usize;
+    let dims = rotated(defaults.head_dim, defaults.partial);
     if dims == 0 || !dims.is_multiple_of(2) || dims > defaults.head_dim {
         return Err(place.refuse(
             "partial_rotary_factor",
@@ -129,7 +167,7 @@ fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<
 /// From GGUF metadata and, for precomputed scalings, `rope_freqs.weight`.
 fn from_gguf(meta: &Meta, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = meta.optional_positive("rope.freq_base")?.unwrap_or(defaults.theta);
-    let whole = (defaults.head_dim as f64 * defaults.partial.unwrap_or(1.0)) as usize;
+    let whole = rotated(defaults.head_dim, defaults.partial);
     let dims = meta.optional_count("rope.dimension_count")?.unwrap_or(whole);
     if !dims.is_multiple_of(2) || dims > defaults.head_dim {
         let problem = format!("is {dims}; it must be even and at most the head's {}", defaults.head_dim);
@@ -157,6 +195,19 @@ fn from_gguf(meta: &Meta, defaults: RopeDefaults) -> Result<RopeSpec, ModelError
     };
     // A factor without a type is linear scaling in older files.
     let unsaid = if factor.is_some() { "linear" } else { "none" };
+    // Stated where `mscale` is `mscale_all_dim`, so that cosines and sines are not scaled.
+    let multiplied = match meta.optional_positive("rope.scaling.yarn_log_multiplier")? {
+        Some(1.0) if defaults.query_beta => Some(1.0),
+        None => None,
+        Some(x) => {
+            let problem = format!("is {x}; this architecture is built for {}", u8::from(defaults.query_beta));
+            return Err(meta.refuse("rope.scaling.yarn_log_multiplier", problem));
+        }
+    };
+    let query_beta = match defaults.query_beta {
+        true => meta.optional_positive("attention.temperature_scale")?.unwrap_or(0.0),
+        false => 0.0,
+    };
     let scaling = match meta.optional_text("rope.scaling.type")?.unwrap_or(unsaid) {
         "none" => RopeScaling::None,
         "linear" => RopeScaling::Projection { factor: needed("rope.scaling.factor", factor)? },
@@ -169,7 +220,9 @@ fn from_gguf(meta: &Meta, defaults: RopeDefaults) -> Result<RopeSpec, ModelError
                 beta_slow: slow.unwrap_or(1.0),
                 truncate: defaults.truncate,
                 // The config's value, as in transformers; llama.cpp always uses the default.
-                attention_factor: attention_factor.unwrap_or(Yarn::default_attention_factor(factor)),
+                attention_factor: (attention_factor.or(multiplied))
+                    .unwrap_or(Yarn::default_attention_factor(factor)),
+                query_beta,
             })
         }
         other => {

@@ -45,6 +45,12 @@ impl Ropes {
         let (Some(&first), Some(&last)) = (first, last) else {
             candle_core::bail!("This is a bug: rotary tables for no tokens");
         };
+        if let Some(limit) = spec.limit().filter(|limit| last >= *limit) {
+            candle_core::bail!(
+                "position {last} is past the {limit} that this model's rotary factors are for (`short_factor`); \
+                 those for longer contexts (`long_factor`) are not built, so keep prompt and answer within {limit} tokens"
+            );
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |table: &Table| table.spec == *spec && table.device.same_device(device);
         let holds = |table: &Table| table.positions.start <= first && last < table.positions.end;

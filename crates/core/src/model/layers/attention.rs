@@ -73,6 +73,8 @@ impl Attention {
             }
         }
 
+        q = rope.scale_queries(q)?;
+
         // 3. Append keys and values, and attend: (l, heads, head_dim).
         let site = Site {
             layer,

@@ -27,6 +27,8 @@ pub(in crate::model) struct Experts {
     pub experts: Vec<Mlp>,
     pub grouped: Option<Grouped>,
     pub shared: Option<Mlp>,
+    /// (hidden, 1), f32
+    pub shared_gate: Option<Tensor>,
 }
 
 impl Experts {
@@ -98,9 +100,13 @@ impl Experts {
         let out = out.to_dtype(x.dtype())?;
 
         // 4. The shared expert processes all tokens.
-        match &self.shared {
-            Some(shared) => out + shared.forward(x, phase)?,
-            None => Ok(out),
+        match (&self.shared, &self.shared_gate) {
+            (None, _) => Ok(out),
+            (Some(shared), None) => out + shared.forward(x, phase)?,
+            (Some(shared), Some(gate)) => {
+                let gate = candle_nn::ops::sigmoid(&dense_product(&x.to_dtype(DType::F32)?, gate, phase)?)?;
+                out + shared.forward(x, phase)?.broadcast_mul(&gate.to_dtype(x.dtype())?)?
+            }
         }
     }
 

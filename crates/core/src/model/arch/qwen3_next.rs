@@ -1,0 +1,54 @@
+//! Qwen3-Next (transformers, `Qwen3NextForCausalLM`): the layers of Qwen3.5, whose linear layers' projections are stored together by key
+//! head, with experts. llama.cpp's files are not read: no writer of them was at hand to test with.
+
+use super::base::{INTERMEDIATE, silu};
+use super::config::Config;
+use super::qwen3_5_moe::{self, SHARED_EXPERT};
+use super::{Architecture, Names, qwen3_5, qwen3_moe};
+use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, ModelError};
+
+pub const QWEN3_NEXT: Architecture = Architecture {
+    hf: &["qwen3_next"],
+    gguf: None,
+    names: Names { hf: SHARED_EXPERT, hf_parts: parts, ..Names::PLAIN },
+    spec,
+};
+
+fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
+    let Config::Json(fields) = config else { return Err(ModelError::NoFile) };
+    let normalise = fields.flag("norm_topk_prob", true)?;
+    let sparse = FeedForwardSpec::Experts(qwen3_5_moe::experts(config, normalise)?);
+    let dense = FeedForwardSpec::Dense(silu(config.count(INTERMEDIATE)?));
+    qwen3_5::hybrid(config, QWEN3_NEXT.hf[0], |base| {
+        let is_dense = qwen3_moe::dense_layers(fields, base.layers)?;
+        Ok(is_dense.into_iter().map(|is| if is { dense.clone() } else { sparse.clone() }).collect())
+    })
+}
+
+/// `in_proj_qkvz` has for each key head its query, its key, then its value heads and their gates; `in_proj_ba` write strengths, then
+/// decays, of its value heads.
+fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Vec<usize>)> {
+    let d = layer.delta_net()?;
+    let each = d.value_heads / d.key_heads;
+    let values = each * d.value_dim;
+    let wide = 2 * d.key_dim + 2 * values;
+    // Rows `from..from + width` of each key head's `all`.
+    let of_heads = |from: usize, width: usize, all: usize| {
+        (0..d.key_heads).flat_map(move |head| head * all + from..head * all + from + width)
+    };
+    let (name, all) = match part {
+        "linear_attn.in_proj_qkv" | "linear_attn.in_proj_z" => ("linear_attn.in_proj_qkvz", wide),
+        "linear_attn.in_proj_b" | "linear_attn.in_proj_a" => ("linear_attn.in_proj_ba", 2 * each),
+        _ => return None,
+    };
+    let rows: Vec<usize> = match part {
+        "linear_attn.in_proj_qkv" => of_heads(0, d.key_dim, wide)
+            .chain(of_heads(d.key_dim, d.key_dim, wide))
+            .chain(of_heads(2 * d.key_dim, values, wide))
+            .collect(),
+        "linear_attn.in_proj_z" => of_heads(2 * d.key_dim + values, values, wide).collect(),
+        "linear_attn.in_proj_b" => of_heads(0, each, 2 * each).collect(),
+        _ => of_heads(each, each, 2 * each).collect(),
+    };
+    Some((name, all * d.key_heads, rows))
+}
