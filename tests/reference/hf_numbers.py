@@ -193,7 +193,7 @@ class LengthHooks:
             outputs = module.o_proj.weight.double().T.unflatten(0, (heads, module.head_dim))  # (heads, head_dim, hidden)
             lengths = (v @ outputs).norm(dim=-1)
             gate = torch.ones(())
-            if type(module).__name__.startswith("Qwen3_5"):
+            if type(module).__name__.startswith(("Qwen3_5", "Qwen3Next")):
                 both = self.seen[layer, "q_proj"].view(tokens, heads, 2 * module.head_dim)
                 gate = both[..., module.head_dim:].sigmoid().transpose(0, 1)
             made = torch.zeros(2, heads, len(self.rows), len(self.spans), dtype=torch.float64)

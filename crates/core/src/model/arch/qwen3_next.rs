@@ -1,5 +1,5 @@
 //! Qwen3-Next (transformers, `Qwen3NextForCausalLM`): the layers of Qwen3.5, whose linear layers' projections are stored together by key
-//! head, with experts. llama.cpp's files are not read: no writer of them was at hand to test with.
+//! head, with experts. llama.cpp's files are not read: they keep strengths and decays in one tensor (`ssm_ba`).
 
 use super::base::{INTERMEDIATE, silu};
 use super::config::Config;
