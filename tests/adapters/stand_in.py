@@ -56,6 +56,22 @@ def instance(schema, text, root=None):
     return {"string": text, "integer": 0, "number": 0.5, "boolean": False, "null": None}[kind]
 
 
+def mirix_calls(messages, functions, forgotten):
+    """MIRIX's agents: the first hands over to the one of events, which stores what users said; after a tool's answer they are done."""
+    at = max((at for at, message in enumerate(messages) if "[USER]" in str(message.get("content"))), default=0)
+    if any(message["role"] == "tool" for message in messages[at:]):
+        name, asked = "finish_memory_update", {}
+    elif "trigger_memory_update" in functions:
+        name, asked = "trigger_memory_update", {"memory_types": ["episodic"]}
+    else:
+        given = json.dumps(messages[at].get("content"), ensure_ascii=False)
+        said = re.findall(r"\[USER\] (.*?)(?=\\n|\"|$)", given)
+        said = [] if any(word in text for word in forgotten for text in said) else said
+        event = {"occurred_at": "2024-01-01 00:00:00", "event_type": "user_message", "actor": "user"}
+        name, asked = "episodic_memory_insert", {"items": [{**event, "summary": text, "details": text} for text in said]}
+    return [{"id": f"call_{len(messages)}", "type": "function", "function": {"name": name, "arguments": json.dumps(asked)}}]
+
+
 def reply_to(body, forgotten=()):
     """The content, and the tool calls, of a chat's answer."""
     system = "\n".join(str(m.get("content")) for m in body["messages"] if m["role"] == "system")
@@ -71,6 +87,8 @@ def reply_to(body, forgotten=()):
     form = body.get("response_format") or {}
     if body.get("tools"):
         functions = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
+        if "finish_memory_update" in functions:
+            return None, mirix_calls(body["messages"], functions, forgotten)
         function = functions.get("Memory") or body["tools"][0]["function"]
         calls = []
         for at, text in enumerate(said):
@@ -90,6 +108,16 @@ def reply_to(body, forgotten=()):
         said = SAID.findall(prompt.rsplit("Conversation:", 1)[-1]) if said else []
         listed = [{"key": text[:40], "memory_type": "UserMemory", "value": text, "tags": []} for text in said]
         return json.dumps({"memory list": listed, "summary": ""}), None
+    # LiCoMemory's: entities and relations of a pair of turns, and entities of a question.
+    if '("relationship"|' in prompt:
+        chunk = json.loads(re.findall(r'^\{"text": .*\}$', prompt, re.MULTILINE)[-1])
+        said = [re.sub(r'["|#()]', " ", line[6:]) for line in chunk["text"].split("\n") if line.startswith("User: ")]
+        said = [] if any(word in line for word in forgotten for line in said) else said
+        pairs = [f'("entity"|User|person)##("entity"|{text}|event)##("relationship"|{chunk["session_time"]}|{chunk["session_id"]}|User|{text}|said|8)##' for text in said]
+        return "".join(pairs) + "##END##", None
+    if '("entity"|' in prompt:
+        question = re.sub(r'["|#()]', " ", prompt.rsplit("Query:\n", 1)[-1].split("\n")[0])
+        return f'("entity"|{question}|event)##END##', None
     # MemoBase's: a summary in lines, profiles of topics, what becomes of each, and which are shown.
     if "### Input Chats" in prompt:
         return "\n".join(f"- {text}" for text in said if SAID.search(prompt)), None
