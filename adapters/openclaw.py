@@ -16,8 +16,8 @@ What is known to differ from the papers' configuration, and to matter:
 - SubtleMemory does not say which version ran. The notes are written by this file: no model decides what is stored, so that all is written.
 - The index is made at the end of a history. A memory is a piece of a note as OpenClaw cuts it; its sources are the turns on its lines: exact.
 - Search is the default one, over vectors and words; without scores here, since they change with the clock. It gives at most 50, as there.
-- SubtleMemory's OpenClaw answers itself. Its agent is not run here: it has tools that run commands on this machine, and prompts of 36,000
-  characters and more.
+- SubtleMemory's OpenClaw answers itself. Its agent is not run here: it has tools that run commands on this machine, and a prompt of 39,600
+  characters with the two for memory alone.
 - A model server at another address makes OpenClaw distrust its index: it is then made anew.
 Cost: embeddings of all pieces, and one for a search. A command takes 5 to 25 s: `--memory-timeout search=120`.
 """
