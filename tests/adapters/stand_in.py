@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A stand-in for a server of OpenAI's API, without a model: memory systems are tried against it before a real one.
 
-  stand_in.py [--port 0] [--log FILE] [--say nonsense] [--failures N]
+  stand_in.py [--port 0] [--log FILE] [--say nonsense] [--failures N] [--forget WORD,...]
 
 Chats: it "extracts" the lines of users from the prompt and answers in the form that is asked for: mem0's facts and decisions, an instance
 of a JSON schema, a call of a tool. Embeddings: hashed words, 64 numbers. `--say nonsense` answers chats with no JSON; `--failures N`
-refuses the first N requests with 503. The log has a line a request: path, parameters, length of the prompt, and what was answered.
+refuses the first N requests with 503; of a prompt with a word of `--forget` nothing is extracted, so that it is known what a store lacks. The log has a line a request: path, parameters, length of the prompt, and what was answered.
 Prints its address.
 """
 
@@ -56,7 +56,23 @@ def instance(schema, text, root=None):
     return {"string": text, "integer": 0, "number": 0.5, "boolean": False, "null": None}[kind]
 
 
-def reply_to(body):
+def mirix_calls(messages, functions, forgotten):
+    """MIRIX's agents: the first hands over to the one of events, which stores what users said; after a tool's answer they are done."""
+    at = max((at for at, message in enumerate(messages) if "[USER]" in str(message.get("content"))), default=0)
+    if any(message["role"] == "tool" for message in messages[at:]):
+        name, asked = "finish_memory_update", {}
+    elif "trigger_memory_update" in functions:
+        name, asked = "trigger_memory_update", {"memory_types": ["episodic"]}
+    else:
+        given = json.dumps(messages[at].get("content"), ensure_ascii=False)
+        said = re.findall(r"\[USER\] (.*?)(?=\\n|\"|$)", given)
+        said = [] if any(word in text for word in forgotten for text in said) else said
+        event = {"occurred_at": "2024-01-01 00:00:00", "event_type": "user_message", "actor": "user"}
+        name, asked = "episodic_memory_insert", {"items": [{**event, "summary": text, "details": text} for text in said]}
+    return [{"id": f"call_{len(messages)}", "type": "function", "function": {"name": name, "arguments": json.dumps(asked)}}]
+
+
+def reply_to(body, forgotten=()):
     """The content, and the tool calls, of a chat's answer."""
     system = "\n".join(str(m.get("content")) for m in body["messages"] if m["role"] == "system")
     prompt = str(body["messages"][-1].get("content") or "")
@@ -66,9 +82,13 @@ def reply_to(body):
     said = re.findall(r"Human Message =+\s+(.+)", prompt) or said
     # EverOS's.
     said = re.findall(r'"speaker": user,\s*"content": (.+)', prompt) or said
+    said = [] if any(word in line for word in forgotten for line in said) else said
+    first, last = (said[0], said[-1]) if said else ("", "")
     form = body.get("response_format") or {}
     if body.get("tools"):
         functions = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
+        if "finish_memory_update" in functions:
+            return None, mirix_calls(body["messages"], functions, forgotten)
         function = functions.get("Memory") or body["tools"][0]["function"]
         calls = []
         for at, text in enumerate(said):
@@ -83,22 +103,45 @@ def reply_to(body):
     numbered = re.findall(r"(\d+)\.user: (.+)", prompt)
     if "source_id" in system and numbered:
         return json.dumps({"data": [{"source_id": int(at), "fact": text} for at, text in numbered]}), None
+    # MemOS's, after its examples.
+    if '"memory list"' in prompt:
+        said = SAID.findall(prompt.rsplit("Conversation:", 1)[-1]) if said else []
+        listed = [{"key": text[:40], "memory_type": "UserMemory", "value": text, "tags": []} for text in said]
+        return json.dumps({"memory list": listed, "summary": ""}), None
+    # LiCoMemory's: entities and relations of a pair of turns, and entities of a question.
+    if '("relationship"|' in prompt:
+        chunk = json.loads(re.findall(r'^\{"text": .*\}$', prompt, re.MULTILINE)[-1])
+        said = [re.sub(r'["|#()]', " ", line[6:]) for line in chunk["text"].split("\n") if line.startswith("User: ")]
+        said = [] if any(word in line for word in forgotten for line in said) else said
+        pairs = [f'("entity"|User|person)##("entity"|{text}|event)##("relationship"|{chunk["session_time"]}|{chunk["session_id"]}|User|{text}|said|8)##' for text in said]
+        return "".join(pairs) + "##END##", None
+    if '("entity"|' in prompt:
+        question = re.sub(r'["|#()]', " ", prompt.rsplit("Query:\n", 1)[-1].split("\n")[0])
+        return f'("entity"|{question}|event)##END##', None
+    # MemoBase's: a summary in lines, profiles of topics, and what becomes of each.
+    if "### Input Chats" in prompt:
+        return "\n".join(f"- {text}" for text in said if SAID.search(prompt)), None
+    if "#### Memo\n" in prompt:
+        memos = re.findall(r"^- (.+)$", prompt.rsplit("#### Memo\n", 1)[1], re.MULTILINE)
+        return "---\n" + "\n".join(f"- life::{hashlib.md5(text.encode()).hexdigest()[0]}::{text}" for text in memos), None
+    if "'memo_id': 1" in prompt:
+        return "---\n" + "\n".join(f"{at}. APPEND::APPEND" for at in re.findall(r"'memo_id': (\d+)", prompt)), None
     if form.get("type") == "json_schema":
-        return json.dumps(instance(form["json_schema"]["schema"], said[-1])), None
+        return json.dumps(instance(form["json_schema"]["schema"], last)), None
     if '"facts"' in system + prompt or "'facts'" in system + prompt:
         return json.dumps({"facts": said}), None
     if '"memory"' in system + prompt:
         return json.dumps({"memory": [{"id": str(at), "text": text, "attributed_to": "user"} for at, text in enumerate(said)]}), None
     if form.get("type") == "json_object":
-        return json.dumps({"text": said[-1]}), None
+        return json.dumps({"text": last}), None
     # EverOS asks for JSON in words.
     if "should_wait" in prompt:
         return json.dumps({"boundaries": [], "should_wait": False}), None
     if "atomic_fact" in prompt:
         return json.dumps({"atomic_facts": {"time": "2024", "atomic_fact": said}}), None
     if "JSON" in prompt:
-        return json.dumps({"title": said[0][:40], "content": "\n".join(said), "summary": said[0]}), None
-    return said[-1], None
+        return json.dumps({"title": first[:40], "content": "\n".join(said), "summary": first}), None
+    return last, None
 
 
 class Server(ThreadingHTTPServer):
@@ -106,11 +149,11 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port=0, log=None, nonsense=False, failures=0, at_most=None, refusal=None):
+    def __init__(self, port=0, log=None, nonsense=False, failures=0, at_most=None, refusal=None, forgotten=()):
         """`at_most` texts are embedded at once; more are refused by `refusal`, a status and a message, or without one cut off."""
         super().__init__(("127.0.0.1", port), Handler)
         self.log, self.nonsense, self.failures = log, nonsense, failures
-        self.at_most, self.refusal = at_most, refusal
+        self.at_most, self.refusal, self.forgotten = at_most, refusal, forgotten
         self.lock, self.calls = threading.Lock(), []
 
     @property
@@ -154,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.server.refusal and len(rows) > self.server.at_most:
                 status, reply = self.server.refusal[0], {"error": {"message": self.server.refusal[1]}}
         else:
-            content, calls = ("I am glad that you asked.", None) if self.server.nonsense else reply_to(body)
+            content, calls = ("I am glad that you asked.", None) if self.server.nonsense else reply_to(body, self.server.forgotten)
             message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
             choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -182,8 +225,10 @@ if __name__ == "__main__":
     parser.add_argument("--log", type=argparse.FileType("a"))
     parser.add_argument("--say", choices=["nonsense"])
     parser.add_argument("--failures", type=int, default=0)
+    parser.add_argument("--forget", default="")
     given = parser.parse_args()
-    server = Server(given.port, given.log, given.say == "nonsense", given.failures)
+    forgotten = tuple(filter(None, given.forget.split(",")))
+    server = Server(given.port, given.log, given.say == "nonsense", given.failures, forgotten=forgotten)
     print(server.url, flush=True)
     try:
         server.serve_forever()

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""MIRIX: its server over SQLite for each history; a meta agent hands a conversation to agents that keep six kinds of memory.
+
+  python3.12 -m venv mirix && mirix/bin/pip install -r MIRIX/requirements.txt
+  --memory mirix='mirix/bin/python adapters/mirix.py --source MIRIX'
+
+DIR of `--source` is a copy of github.com/Mirix-AI/MIRIX (Apache-2.0), tried at commit 51f3342 of 2026-06-20, Python 3.12; `mirix` on PyPI is its
+client alone. 1.3 GB of packages (its tests' and linters' can be left out). Runs offline on one machine, without Postgres and Redis.
+Settings
+  batch          messages in one `add`; 0 (default) is the whole session
+  search         "embedding" (default, as its own evaluation's agent) or "bm25"
+  chaining       false (default, as its own evaluation)
+  context        16384 (default): the window of the language model that MIRIX is told of
+  timeout        3000 (default): seconds for the writing of a session
+
+What is known to differ from the papers' configuration, and to matter:
+- SubtleMemory's MIRIX "answers itself", with gpt-4o-mini and its screen agent of the time; this commit has no such agent, only an example in its
+  evaluation that calls tools. Its answers are not taken here: the memories are, for the run's reader, and their lines in `parts`.
+- A search gives k of each kind (events, resources, procedures, secrets, facts), in that order, without scores; k cuts the list. So what comes
+  first is by kind. Core blocks are read in `dump` and not searched.
+- Its `retrieve/conversation` never hands over the words of a question at this commit (it adds a string to a dictionary, and gives the newest
+  events): `search` is used.
+- The time of a session is `occurred_at`, which dates events; sources are what changed between two sessions: exact to the session, united over
+  updates.
+- Its embedder ignores the name that it is given and asks for text-embedding-ada-002: here it asks for the given one. Tokens are counted as
+  bytes over four, since tiktoken would download its table, unless TIKTOKEN_CACHE_DIR is set.
+- A model that calls no tools stores nothing. Calls ask for tools with `tool_choice` "required".
+Cost: a call for topics, one of the meta agent, one and more of each agent that it triggers, and one to end: four and more a session, with prompts
+of 3,000 tokens beside the session, at temperature 0.7; a server takes 12 s to start. A search is one embedding.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from palimpsest_memory import Failure, Transient, dimensions_of, serve, tie
+
+USER = "user"
+KINDS = ("core", "resource", "semantic", "episodic", "procedural", "knowledge_vault")
+# Fields of a memory's text, whichever it has.
+FIELDS = ("name", "title", "label", "caption", "summary", "details", "steps", "content", "value", "secret_value")
+LAUNCH = """
+import os, sys
+import llama_index.embeddings.openai as module
+import tiktoken
+import uvicorn
+
+class Quarters:
+    def encode(self, text, **_):
+        return list(text.encode("utf-8", "replace")[::4])
+
+if not os.environ.get("TIKTOKEN_CACHE_DIR"):
+    tiktoken.get_encoding = tiktoken.encoding_for_model = lambda *_, **__: Quarters()
+make = module.OpenAIEmbedding
+module.OpenAIEmbedding = lambda **named: make(model_name=sys.argv[2], **named)
+uvicorn.run("mirix.server.rest_api:app", host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
+"""
+# Seconds that the server may take to start: 25 were seen.
+START = 300
+
+
+class Mirix:
+    """A server over the scope's folder."""
+
+    name, version = "mirix", "51f3342"
+    packages = ("openai", "llama-index-core", "sqlalchemy", "rank-bm25")
+    options = {"batch": 0, "search": "embedding", "chaining": False, "context": 16384, "timeout": 3000}
+    scopes, source = 2, None
+
+    @classmethod
+    def prepare(cls, setup):
+        setup.need_llm()
+        cls.dimensions = dimensions_of(setup.need_embedder())
+        cls.files = [cls.source / "mirix"]
+
+    def __init__(self, setup):
+        self.config, self.setup, self.database = setup.config, setup, setup.folder / ".mirix" / "sqlite.db"
+        self.start()
+
+    def start(self):
+        """Starts the server, and in an empty store makes the user and the agents."""
+        setup, llm, embedder = self.setup, self.setup.llm, self.setup.embedder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        # All that it keeps is in `.mirix` of the home folder.
+        environment = {**os.environ, "HOME": str(setup.folder), "PYTHONPATH": str(self.source), "OPENAI_API_KEY": llm.key or "none"}
+        command = [sys.executable, "-c", LAUNCH, str(port), embedder.model]
+        self.process = subprocess.Popen(command, env=environment, cwd=setup.folder, stdout=sys.stderr, stderr=sys.stderr)
+        tie(self.process.pid)
+        until = time.monotonic() + START
+        while not self.healthy():
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise Failure(f"the server of {self.source} did not start: {self.process.poll()}; its log is on stderr")
+            time.sleep(0.3)
+        self.ask("/organizations/create_or_get", {"org_id": "org-p", "name": "org-p"})
+        scope = {"write_scope": "read_write", "read_scopes": ["read_write"], "status": "active"}
+        self.ask("/clients/create_or_get", {"client_id": "client-p", "name": "client-p", "org_id": "org-p", **scope})
+        self.ask("/users/create_or_get", {"user_id": USER, "name": USER, "org_id": "org-p"})
+        endpoint = {"model": llm.model, "model_endpoint_type": "openai", "model_endpoint": llm.base_url, "api_key": llm.key or "none"}
+        vectors = {"embedding_model": embedder.model, "embedding_endpoint": embedder.base_url, "api_key": embedder.key or "none"}
+        agents = {"agents": [f"{kind}_memory_agent" for kind in KINDS]}
+        agents["memory"] = {"core": [{"label": "human", "value": ""}, {"label": "persona", "value": "I am a helpful assistant."}]}
+        config = {
+            "llm_config": {**endpoint, "context_window": self.config["context"]},
+            "embedding_config": {**vectors, "embedding_endpoint_type": "openai", "embedding_dim": self.dimensions},
+            "build_embeddings_for_memory": True,
+            "meta_agent_config": agents,
+        }
+        self.agent = self.ask("/agents/meta/initialize", {"config": config, "update_agents": False})["id"]
+
+    def healthy(self):
+        """Does it answer?"""
+        try:
+            return urllib.request.urlopen(self.url + "/health", timeout=5).status == 200
+        except OSError:
+            return False
+
+    def ask(self, path, body=None, **query):
+        """The reply to a POST of `body`, or to a GET."""
+        headers = {"Content-Type": "application/json", "X-Client-ID": "client-p", "X-Org-ID": "org-p"}
+        url = self.url + path + ("?" + urllib.parse.urlencode(query) if query else "")
+        request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self.config["timeout"]) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as error:
+            kind = Transient if error.code >= 500 else Failure
+            raise kind(f"mirix {path}: HTTP {error.code}: {error.read().decode('utf-8', 'replace')[:500]}") from error
+
+    def row(self, item):
+        """An item as the protocol has it: its fields in lines, each once."""
+        lines = [json.dumps(item[field]) if isinstance(item[field], list) else str(item[field]) for field in FIELDS if item.get(field)]
+        return {"id": item["id"], "text": "\n".join(dict.fromkeys(lines)), "time": item.get("occurred_at")}
+
+    def dump(self):
+        rows = []
+        for kind, found in self.ask("/memory/components", user_id=USER, limit=1000)["memories"].items():
+            items = found.get("items") or [item for scope in found.get("scopes", {}).values() for item in scope["items"]]
+            rows += [self.row(item) for item in items if kind != "core" or item["label"] == "human" and item["value"]]
+        return rows
+
+    def add(self, session):
+        before, size = {row["id"]: row["text"] for row in self.dump()}, self.config["batch"] or len(session.turns)
+        for start in range(0, len(session.turns), max(1, size)):
+            turns = session.turns[start : start + size]
+            body = {"user_id": USER, "meta_agent_id": self.agent, "chaining": self.config["chaining"], "filter_tags": {"kind": "conversation_session"}}
+            body["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
+            self.ask("/memory/add_sync", {**body, **({"occurred_at": session.time} if session.time else {})})
+        after = {row["id"]: row["text"] for row in self.dump()}
+        changed = {key: text for key, text in after.items() if before.get(key) != text}
+        events = [{"op": "update" if key in before else "add", "memory": key, "text": text} for key, text in changed.items()]
+        return events + [{"op": "delete", "memory": key} for key in before.keys() - after]
+
+    def search(self, query, k):
+        asked = {"user_id": USER, "query": query, "memory_type": "all", "search_method": self.config["search"], "limit": k}
+        found = self.ask("/memory/search", **asked)
+        if not found.get("success"):
+            raise Failure(f"mirix /memory/search: {found.get('error')}")
+        rows = [self.row(item) for item in found["results"]][:k]
+        return {"memories": rows, "parts": [{"text": f"{row['text']}\n", "memory": row["id"]} for row in rows]}
+
+    def save(self, folder):
+        # Of the database as it is; starting the server anew would take longer than a session.
+        with sqlite3.connect(self.database) as one, sqlite3.connect(folder / "sqlite.db") as other:
+            one.backup(other)
+
+    def load(self, folder):
+        self.close()
+        shutil.rmtree(self.database.parent)
+        self.database.parent.mkdir()
+        shutil.copy(folder / "sqlite.db", self.database)
+        self.start()
+
+    def close(self):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", type=Path, required=True)
+    Mirix.source = parser.parse_args().source.resolve()
+    serve(Mirix)
