@@ -42,6 +42,8 @@ pub(super) struct Queued {
     reuse: Reuse,
     /// Prefix tokens that some branch sees without knockouts.
     prefix: usize,
+    /// The prefix is the history that the only branch evicts from.
+    made: bool,
     /// In descending order of the first changed row, so each branch leaves the trunk unchanged before it.
     pub branches: VecDeque<Pending>,
 }
@@ -51,7 +53,8 @@ impl Queued {
     pub fn new(id: RequestId, request: Request, sinks: Vec<Sink>) -> Self {
         let Request { prefix, reuse, branches } = request;
         let mut sinks = sinks.into_iter();
-        let alone = branches.len() == 1;
+        let evicts = branches.iter().any(|branch| branch.evict.is_some());
+        let made = prefix.is_empty() && branches.len() == 1 && evicts;
         let pending = branches.into_iter().map(|branch| {
             let Branch { tokens, knockouts, evict, observe, tasks } = branch;
             let choices = tasks.into_iter().zip(sinks.by_ref());
@@ -63,7 +66,7 @@ impl Queued {
             let first = [knockouts.first_row(), inside].into_iter().flatten().min();
             let kept = first.map_or(prefix.len(), |first| first.min(prefix.len()));
             // The history that is evicted from is a prefix, also of a branch that shares none.
-            let own = evict.as_ref().filter(|_| alone && prefix.is_empty());
+            let own = evict.as_ref().filter(|_| made);
             let kept = own.map_or(kept, |eviction| eviction.at.min(tokens.len()));
             let prompt: Arc<[u32]> = match prefix.is_empty() {
                 true => tokens.into(),
@@ -77,7 +80,7 @@ impl Queued {
         let evict = |branch: &Pending| branch.evict.as_ref().map(|eviction| eviction.evict.to_string());
         branches.sort_by_key(|branch| (Reverse(branch.kept), evict(branch)));
         let prefix = branches.first().map_or(0, |branch| branch.kept);
-        Queued { id, reuse, prefix, branches: branches.into() }
+        Queued { id, reuse, prefix, made, branches: branches.into() }
     }
 
     pub fn tasks(&self) -> usize {
@@ -151,12 +154,10 @@ impl Queued {
 
     /// Fails branches that exceed the context, whatever is cached.
     pub fn check(&mut self, context: usize, engine: &Engine) {
-        if let ([branch], []) = self.branches.as_mut_slices()
-            && branch.evict.is_some()
-        {
-            // Read as without the eviction, up to the last bit.
+        for branch in self.branches.iter_mut().filter(|_| self.made) {
+            // A chunk ends there, which must change no bit.
             branch.kept = engine.border(branch.kept);
-            branch.prefix = branch.prefix.min(branch.kept);
+            branch.prefix = branch.kept;
         }
         for branch in &mut self.branches {
             let needed = branch.tokens().saturating_add(branch.room());
