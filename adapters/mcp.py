@@ -3,7 +3,7 @@
 
   --memory NAME='python3 adapters/mcp.py mapping.json'
 
-Package: none; Python 3.9 or later. adapters/mcp-basic-memory.json is a mapping of a real server, with what was seen of it.
+Package: none; Python 3.9 or later. adapters/mcp-basic-memory.json is a mapping of a real server (basic-memory 0.22.1), with what was seen of it.
 A scope has a process of its own, in a folder of its own: MCP has no scopes and no reset. The mapping file, JSON:
 
   name, version     of the system; "packages": [names] of installed Python packages whose versions are part of the identity

@@ -171,6 +171,7 @@ impl Subject for Fake<'_> {
                         tokens_generated: Some(7),
                         ..Cost::default()
                     }),
+                    ..ProbeOutcome::default()
                 })
             };
             sink(question, outcome)?;
@@ -411,6 +412,46 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
     let rows = RunFolder::read(root.path()).unwrap().answers;
     assert_eq!((rows.len(), rows[0].answer.as_deref()), (3, Some("first")));
     assert_eq!(rows[2].error.as_deref(), Some("the model gave no answer"));
+}
+
+#[test]
+fn questions_that_a_subject_leaves_out_leave_the_plan_with_their_earlier_errors_and_stay_out_of_it() {
+    struct Lacking;
+    impl Subject for Lacking {
+        fn answer_case(
+            &mut self,
+            _: &Case,
+            questions: &[Question<'_>],
+            _: &Status,
+            sink: &mut Sink<'_>,
+        ) -> Result<(), RunError> {
+            for &question in questions {
+                let left_out = question.probe.id == "PR";
+                let answered = if left_out { ProbeOutcome::default() } else { outcome("yes".to_owned()) };
+                sink(question, Ok(ProbeOutcome { left_out, ..answered }))?;
+            }
+            Ok(())
+        }
+    }
+    let (root, cases) = (tempfile::tempdir().unwrap(), cases(2));
+    let failing = ["case-0/PR", "case-1/SR"];
+    assert_eq!(answer(root.path(), &cases, &mut Fake::failing(&failing)).unwrap().errors, 2);
+    let summary = answer(root.path(), &cases, &mut Lacking).unwrap();
+    // The other PR was answered before.
+    let expected = Summary { planned: 5, skipped: 4, done: 1, left_out: 1, ..Summary::default() };
+    assert_eq!(summary, expected);
+    let folder = RunFolder::read(root.path()).unwrap();
+    assert!(
+        folder.answers.iter().all(|row| row.error.is_none() && (row.case != "case-0" || row.probe != "PR"))
+    );
+    let asked: Vec<bool> =
+        folder.plan.iter().flat_map(|case| &case.probes).map(|probe| probe.is_asked_under("")).collect();
+    assert_eq!(asked, [true, false, true, true, true, true]);
+    // The plan of the dataset asks it; the folder's does not.
+    let mut again = Fake::new();
+    let summary = answer(root.path(), &cases, &mut again).unwrap();
+    assert_eq!(summary, Summary { planned: 5, skipped: 5, left_out: 1, ..Summary::default() });
+    assert!(again.asked.is_empty(), "{:?}", again.asked);
 }
 
 /// A run of two conditions.

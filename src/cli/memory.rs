@@ -1,17 +1,19 @@
 //! `palimpsest memory`: commands on memory systems.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
 use super::memory_check;
 use crate::ground::jsonl::read_rows;
+use crate::ground::table::columns;
 use crate::memory::cupmem::{self, Store, system};
 use crate::memory::system::record::{EVENTS, case_folder, last_save};
 use crate::memory::system::rows::lives;
 use crate::runs::store::RunFolder;
 
-/// Check memory systems, and show their memories of a history.
+/// List and check memory systems, and show their memories of a history.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -20,15 +22,43 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
+    /// List the memory systems that adapters/ drives, what each needs and offers, and when and at which version it was last seen working.
+    List,
     Check(memory_check::Args),
     Show(ShowArgs),
 }
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.action {
+        Action::List => list(),
         Action::Check(args) => memory_check::run(args),
         Action::Show(args) => show(args),
     }
+}
+
+/// An entry of adapters/systems.toml.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    name: String,
+    adapter: String,
+    version: String,
+    seen: String,
+    offers: String,
+    needs: String,
+}
+
+fn list() -> anyhow::Result<()> {
+    let all: BTreeMap<String, Vec<Listed>> = toml::from_str(include_str!("../../adapters/systems.toml"))?;
+    let mut rows = vec![["NAME", "ADAPTER", "VERSION", "SEEN", "OFFERS", "NEEDS"].map(str::to_owned)];
+    for Listed { name, adapter, version, seen, offers, needs } in all.into_values().flatten() {
+        rows.push([name, adapter, version, seen, offers, needs]);
+    }
+    super::say(format_args!(
+        "{}\nAdapters are files of adapters/; a docstring there says how to install the system. VERSION: at which it was driven, of a source its \
+         commit. SEEN: the day of the adapter's last change.\nCUPMem is built in: --memory NAME=cupmem. docs/memory.md has what was seen.",
+        columns(&rows)
+    ))
 }
 
 const SHOW_EXAMPLES: &str = "\

@@ -67,6 +67,47 @@ fn memories_are_shown_by_rank_with_the_role_of_their_evidence() {
 }
 
 #[test]
+fn a_question_whose_memories_lack_the_span_of_a_knock_out_is_left_out_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    // One memory has one role at most; perfect retrieval shows all evidence.
+    let more = ["--memory-k", "1", "--memory-show", "ranked,perfect"];
+    let more = [&more[..], &["--knockout", "query->old", "--knockout", "query->new"]].concat();
+    let run = ended(run_command(&out, "", &more));
+    assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+    let folder = RunFolder::read(&out).unwrap();
+    let mut left_out = 0;
+    for open in ["memory-kept", "memory-kept-perfect"] {
+        for role in ["old", "new"] {
+            let name = format!("{open}-knockout-query-{role}");
+            assert!(folder.header.identity.condition_names().contains(&name.as_str()), "{name}");
+            for probe in &folder.plan[0].probes {
+                let row = |condition: &str| {
+                    folder.answers.iter().find(|row| row.condition == condition && row.probe == probe.id)
+                };
+                let store = folder.attention(row(open).unwrap()).unwrap().unwrap();
+                let shows = store.keys.iter().any(|span| span.is(role));
+                assert_eq!(probe.is_asked_under(&name), shows, "{name} {}", probe.id);
+                assert_eq!(row(&name).is_some_and(|row| row.error.is_none()), shows, "{name} {}", probe.id);
+                assert!(shows || open == "memory-kept", "{name} {}", probe.id);
+                left_out += usize::from(!shows);
+            }
+        }
+    }
+    assert!((3..=6).contains(&left_out), "{left_out}");
+    let (asked, case) = (18 - left_out, &folder.plan[0].case);
+    assert_eq!(folder.answers.len(), asked);
+    assert!(run.out.contains(&format!("{asked} of {asked} answers")), "{}", run.out);
+    assert!(run.out.contains(&format!("{left_out} more are left out")), "{}", run.out);
+    let told = "questions have no span that it names in their prompts and are left out under it";
+    assert!(run.err.contains(told) && run.err.contains(&format!("(1 case: {case})")), "{}", run.err);
+    // Nothing left to do.
+    let again = ended(run_command(&out, "", &more));
+    assert!(again.code == Some(0) && again.out.contains("0 new, 0 errors"), "{}{}", again.out, again.err);
+    assert!(again.out.contains(&format!("{left_out} more are left out")), "{}", again.out);
+}
+
+#[test]
 fn a_system_that_misbehaves_costs_its_own_rows_alone() {
     let root = tempfile::tempdir().unwrap();
     let out = root.path().join("run");

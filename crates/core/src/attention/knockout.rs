@@ -207,9 +207,11 @@ impl Knockout {
         parts.collect::<Vec<_>>().join("-")
     }
 
-    /// True if a span has this label or role.
-    pub fn is_named(name: &str, spans: &[Span]) -> bool {
-        spans.iter().any(|span| span.label == name || span.is(name))
+    /// Which of its rows and keys no span of tokens has as label or role.
+    pub fn missing(&self, spans: &[Span]) -> Vec<&String> {
+        let is_named =
+            |name: &str| spans.iter().any(|span| !span.is_empty() && (span.label == name || span.is(name)));
+        [&self.rows, &self.keys].into_iter().filter(|name| !is_named(name)).collect()
     }
 
     /// Returns an error if layers are out of range or linear.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use palimpsest_core::attention::Knockout;
 use palimpsest_core::engine::{Backend, Event, LocalModel, ModelText, Request, Reuse};
 
 use super::answer_streams::AnswerStreams;
@@ -14,9 +15,9 @@ use super::condition::Question;
 use super::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
 use super::error::RunError;
 use super::probe_output::Outputs;
-use super::probe_request::{Asking, PendingProbe, no_answer};
+use super::probe_request::{Asking, PendingProbe, all_spans, no_answer};
 use super::rows::NoAnswer;
-use super::runner::{Sink, Subject};
+use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::progress::Status;
 use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::case::Case;
@@ -111,6 +112,11 @@ impl<'a> ModelSubject<'a> {
         let mut pending = Vec::new();
         for &question in questions {
             let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
+            let lacks = |knockout: &Knockout| !knockout.missing(&all_spans(&part.prompts[at])).is_empty();
+            if question.condition.knockout.as_ref().is_some_and(lacks) {
+                sink(question, Ok(ProbeOutcome { left_out: true, ..ProbeOutcome::default() }))?;
+                continue;
+            }
             match self.asking.pending(question, &part.prompts[at], || self.model.layer_kinds()) {
                 Ok(one) => pending.push(one),
                 Err(error) => sink(question, Err(no_answer(&error)))?,

@@ -113,7 +113,7 @@ impl Outputs<'_> {
             tokens_generated: Some(generated),
             ..cost
         };
-        Ok(ProbeOutcome { row, attention, cost: Some(cost) })
+        Ok(ProbeOutcome { row, attention, cost: Some(cost), ..ProbeOutcome::default() })
     }
 
     fn measured(

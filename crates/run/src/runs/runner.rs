@@ -26,6 +26,8 @@ pub struct ProbeOutcome {
     pub row: AnswerRow,
     pub attention: Option<AttentionStore>,
     pub cost: Option<Cost>,
+    /// Not asked, since the prompt lacks a span of the condition's knock-out. The rest is empty.
+    pub left_out: bool,
 }
 
 /// Receives one outcome or error; it is on disk when the call returns.
@@ -91,7 +93,7 @@ pub fn run(
     let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
     let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), left_out, ..Summary::default() };
     let progress = Steps::new("answers", planned - settled.len(), show_progress);
-    let mut job = RunState { store, stop, progress, summary, lost: None };
+    let mut job = RunState { store, stop, progress, summary, lost: None, lacking: BTreeSet::new() };
     let done = (|| {
         for planned in broken {
             job.refuse(planned, &conditions)?;
@@ -128,8 +130,11 @@ pub fn run(
             None => Ok(()),
         }
     })();
-    let RunState { store, progress, mut summary, lost, .. } = job;
+    let RunState { store, progress, mut summary, lost, lacking, .. } = job;
     drop(progress);
+    summary.planned -= lacking.len();
+    summary.left_out += lacking.len();
+    store.leave_out(&lacking)?;
     match done {
         Ok(()) => store.finish()?,
         Err(RunError::Stopped) => {
@@ -213,6 +218,8 @@ struct RunState<'a> {
     summary: Summary,
     /// Error of a question lost to a stop.
     lost: Option<String>,
+    /// Questions that are left out.
+    lacking: BTreeSet<AnswerKey>,
 }
 
 impl RunState<'_> {
@@ -307,10 +314,16 @@ impl RunState<'_> {
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
         missing.remove(at);
-        let ProbeOutcome { row, attention, cost } = outcome.unwrap_or_else(|error| ProbeOutcome {
+        let ProbeOutcome { row, attention, cost, left_out } = outcome.unwrap_or_else(|error| ProbeOutcome {
             row: AnswerRow { too_long: error.too_long, error: Some(error.message), ..AnswerRow::default() },
             ..ProbeOutcome::default()
         });
+        if left_out {
+            let key = AnswerKey::of(&planned.case, &question.probe.id, &question.condition.name);
+            self.lacking.insert(key.owned());
+            self.progress.step(&format!("{} {question}", planned.case), None);
+            return Ok(());
+        }
         let mut row = AnswerRow {
             case: planned.case.clone(),
             probe: question.probe.id.clone(),

@@ -191,7 +191,11 @@ impl RunStore {
     /// Opens `dir` to resume its run, or creates a new one.
     ///
     /// Fails with all differing fields if the identity differs, and with [`RunError::Locked`] if another process holds it.
-    pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
+    pub fn open_or_create(
+        dir: &Path,
+        header: &RunHeader,
+        mut plan: Vec<PlannedCase>,
+    ) -> Result<Self, RunError> {
         let _span = timing::io();
         check_distinct(&plan)?;
         RunStore::check_folder(dir)?;
@@ -226,6 +230,11 @@ impl RunStore {
             write_header(dir, header)?;
         }
         let store = RunStore::open_locked(dir, lock)?;
+        // A run leaves out further questions ([`RunStore::leave_out`]).
+        let stored = store.plan.iter().flat_map(|case| &case.probes);
+        for (probe, stored) in plan.iter_mut().flat_map(|case| &mut case.probes).zip(stored) {
+            probe.left_out.clone_from(&stored.left_out);
+        }
         if store.plan != plan {
             return Err(RunError::Broken {
                 path: dir.join(PLAN),
@@ -387,6 +396,22 @@ impl RunStore {
 
     pub fn has_shown(&self, case: &str) -> bool {
         folder::is_file(&self.dir, &case_file(case))
+    }
+
+    /// Takes questions out of the plan ([`PlannedProbe::left_out`](super::plan::PlannedProbe::left_out)), with earlier error rows of them.
+    pub fn leave_out(&mut self, lacking: &BTreeSet<AnswerKey>) -> Result<(), RunError> {
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        for PlannedCase { case, probes, .. } in &mut self.plan {
+            for probe in probes {
+                let own = lacking.iter().filter(|key| key.case == *case && key.probe == probe.id);
+                probe.left_out.extend(own.map(|key| key.condition.clone()));
+            }
+        }
+        // First the answers: a row that the plan does not name makes a broken folder.
+        self.answers.rewrite(self.answers())?;
+        Ok(write_rows(&self.dir, PLAN, &self.plan)?)
     }
 
     /// Drops superseded rows and sorts the rest, so that interrupted and uninterrupted runs end byte-identical.

@@ -118,5 +118,5 @@ fn asked(
     };
     let row = AnswerRow::of_reply(reply, None).without(shown.dropped);
     let row = AnswerRow { refused_parameters: model.refused_parameters(), ..row };
-    Ok(ProbeOutcome { row, attention: None, cost: Some(cost) })
+    Ok(ProbeOutcome { row, cost: Some(cost), ..ProbeOutcome::default() })
 }

@@ -29,7 +29,7 @@ struct Lacking {
 }
 
 /// Marks questions of `plan` whose prompts lack a span of a condition's knock-out, and reports them. `prompts` truncates as the run does.
-/// Embedding retrieval and memory systems are not run twice: such questions become errors in the run.
+/// Embedding retrieval and memory systems are not run twice: the run itself finds such questions ([`tell_of_run`]).
 pub(super) fn leave_out(
     plan: &mut [PlannedCase],
     conditions: &[Condition],
@@ -37,7 +37,7 @@ pub(super) fn leave_out(
     prompts: impl Fn(&Case) -> Result<Vec<BudgetedCase>, BudgetError>,
 ) -> anyhow::Result<()> {
     let blocked: Vec<(&Condition, &Knockout)> = (conditions.iter())
-        .filter(|one| !one.retrieves_by(Retriever::Dense) && one.memory.is_none())
+        .filter(|one| is_known_before(one))
         .filter_map(|one| Some((one, one.knockout.as_ref()?)))
         .collect();
     if blocked.is_empty() {
@@ -63,9 +63,7 @@ pub(super) fn leave_out(
             for probe in &mut planned.probes {
                 let Some(spans) = spans.get(&probe.id) else { continue };
                 all.looked_at += 1;
-                let names = [&knockout.rows, &knockout.keys];
-                let missing: Vec<&String> =
-                    names.into_iter().filter(|name| !Knockout::is_named(name, spans)).collect();
+                let missing = knockout.missing(spans);
                 if !missing.is_empty() {
                     all.lacking += 1;
                     all.cases.insert(case.id.clone());
@@ -82,6 +80,27 @@ pub(super) fn leave_out(
         tell(&knockout, &all, is_part)?;
     }
     Ok(())
+}
+
+fn is_known_before(condition: &Condition) -> bool {
+    !condition.retrieves_by(Retriever::Dense) && condition.memory.is_none()
+}
+
+/// Reports the questions of `plan` that the run itself left out.
+pub(super) fn tell_of_run(plan: &[PlannedCase], conditions: &[Condition]) -> anyhow::Result<()> {
+    let mut found: BTreeMap<String, Lacking> = BTreeMap::new();
+    for condition in conditions.iter().filter(|one| !is_known_before(one)) {
+        let Some(knockout) = &condition.knockout else { continue };
+        let all = found.entry(knockout.to_string()).or_default();
+        all.names.insert("span that it names".to_owned());
+        for case in plan {
+            let lacking = case.probes.iter().filter(|probe| !probe.is_asked_under(&condition.name)).count();
+            all.looked_at += case.probes.len();
+            all.lacking += lacking;
+            all.cases.extend((lacking > 0).then(|| case.case.clone()));
+        }
+    }
+    found.iter().filter(|(_, all)| all.lacking > 0).try_for_each(|(knockout, all)| tell(knockout, all, true))
 }
 
 /// Reports skipped questions; fails if none is left under the knock-out.

@@ -283,14 +283,14 @@ fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
     wanted
 }
 
-/// Progress lines during ingestion, which takes minutes with a model.
+/// Progress lines during ingestion, which takes minutes with a model. One that was begun is ended, since the end of a history may take longest.
 fn telling() -> impl Fn(&str, Progress<'_>) + Clone + Send + 'static {
-    let told = Arc::new(Mutex::new(Instant::now()));
+    let told = Arc::new(Mutex::new((Instant::now(), false)));
     move |system, Progress { case, done, sessions }| {
         let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.elapsed() >= QUIET {
-            *told = Instant::now();
-            note(format_args!("{system} {case}: {done} of {sessions} sessions written"));
+        if told.0.elapsed() >= QUIET || told.1 && done == sessions {
+            *told = (Instant::now(), done < sessions);
+            note(format_args!("{system} {case}: {done} of {sessions} sessions sent"));
         }
     }
 }

@@ -234,6 +234,7 @@ impl RunSpec {
                 .with_systems(systems.searches);
         let summary = runner::run(&mut store, cases, &mut memory, subject, stop, begin.show_progress)
             .with_context(|| format!("{}", begin.folder.display()))?;
+        left_out::tell_of_run(store.plan(), &header.identity.conditions)?;
         let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
         if broken > 0 {
             let rows = counted(broken, "broken row");
