@@ -111,10 +111,10 @@ fn eviction(evict: &str) -> Eviction {
     let span = |label: &str, range| Span::new(label, range);
     let spans = vec![
         span("bos", 0..1),
-        span("session[2]", 1..30),
-        span("session[0]", 30..50).with_role("new"),
+        span("session[2]", 1..30).with_role("old"),
+        span("session[0]", 30..50),
         span("session[1]", 50..85),
-        span("session[1].turn[0]", 60..65).with_role("old").as_overlay(),
+        span("session[1].turn[0]", 60..65).with_role("new").as_overlay(),
         span("query", 90..95).with_role("query"),
     ];
     Eviction { evict: evict.parse().unwrap(), at: AT, spans, seed: 3 }
@@ -313,8 +313,8 @@ fn sessions_go_whole_in_the_order_of_their_policy_until_the_budget_holds_the_res
     type Make<'a> = Box<dyn Fn(usize) -> Sessions + 'a>;
     let orders: [(&str, [std::ops::Range<usize>; 3], Make<'_>); 3] = [
         ("oldest", [1..30, 30..50, 50..85], Box::new(|budget| Sessions::oldest(spans, AT, budget))),
-        // No evidence, then old, then new.
-        ("oracle", [1..30, 50..85, 30..50], Box::new(|budget| Sessions::oracle(spans, AT, budget))),
+        // Without evidence, then with it, the oldest first.
+        ("oracle", [30..50, 1..30, 50..85], Box::new(|budget| Sessions::oracle(spans, AT, budget))),
         (
             "least-attended",
             least,
