@@ -228,7 +228,7 @@ pub(super) enum Step {
 impl Reading {
     /// `common`: tokens shared with another request.
     pub fn new(queued: Queued, engine: &Engine, trunk: &Trunk, common: usize) -> Self {
-        let Queued { id, reuse, prefix, branches } = queued;
+        let Queued { id, reuse, prefix, branches, .. } = queued;
         let marks = match (trunk.cache.sees_all(), branches.front()) {
             // Not reusable.
             _ if prefix == 0 && reuse == Reuse::Prefix => Vec::new(),

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{sound_cases, wrong};
+use super::reading::sound_cases;
+use super::usage::wrong;
 use crate::memory::Memory;
 use crate::progress::{note, texts};
 use crate::runs::condition::Condition;

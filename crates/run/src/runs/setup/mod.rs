@@ -6,6 +6,7 @@ mod endpoint;
 mod left_out;
 mod local;
 mod memory_args;
+mod reading;
 mod spec;
 mod thinking;
 mod usage;
@@ -43,22 +44,10 @@ use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates, contents};
 pub use conditions::{check_evictions, retrievers};
 pub use local::{OpenedModel, observed};
 pub use memory_args::{MemoryArgs, NamedSystem};
+pub use reading::{cases, sound_cases};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
 pub use thinking::Thinking;
 pub use usage::{WrongUsage, WrongValue, positive, wrong};
-
-/// Streams the cases of a dataset; errors include a remedy.
-pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
-    let name = dataset.name().to_owned();
-    Ok(dataset.cases()?.map(move |case| {
-        case.with_context(|| format!("{name} cannot be used; `palimpsest data check` lists all its problems"))
-    }))
-}
-
-pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
-    let is_broken = |case: &anyhow::Error| matches!(case.downcast_ref(), Some(ReadError::Row(_)));
-    Ok(cases(dataset)?.filter(move |case| !case.as_ref().is_err_and(is_broken)))
-}
 
 pub struct OpenedData {
     pub dataset: Dataset,
