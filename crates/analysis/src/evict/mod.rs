@@ -36,8 +36,6 @@ pub const AND_LEADS: &str = "and the older value leads";
 /// For answers without contrasts: share of questions of which this holds, and the answer is judged wrong.
 pub const AND_WRONG: &str = "and the answer is wrong";
 
-const UNIT: (f64, f64) = (0.0, 1.0);
-
 #[derive(Debug, thiserror::Error)]
 pub enum EvictionsError {
     #[error(transparent)]
@@ -252,7 +250,7 @@ impl<'a> Asked<'a> {
         });
         let of = |role: &str| {
             let shares = self.rows().filter_map(|(_, row)| Some((self.unit(row), (), *row.kept.get(role)?)));
-            let value = estimate(&shares.collect::<Vec<_>>(), |units| Estimate::between(units, UNIT))?;
+            let value = estimate(&shares.collect::<Vec<_>>(), Estimate::of)?;
             Some(Number { name: kept(role), value, count: None, difference: None })
         };
         roles.into_iter().filter_map(of).collect()
