@@ -104,7 +104,7 @@ fn a_misspelt_variable_is_refused_by_stage_and_name_with_a_near_one() {
     for right in ["old == name and said == [] and step < 2", "[1, 2] | sum > range(2) | length and old"] {
         spec("[stage.ask]", &check(right)).unwrap();
     }
-    // What steps keep is their list; of a maker and of a source every field may come.
+    // Steps keep their list; a maker or a source may give any field.
     let next = |first: &str, expression: &str| {
         Spec::parse("mine.toml", &format!("{first}{filter}{expression}\" }}]\n"))
     };
@@ -161,7 +161,7 @@ fn a_setting_that_nothing_reads_is_refused_by_name_with_what_there_is() {
     ] {
         spec(settings, with, template).unwrap();
     }
-    // What a template of another stage reads is a setting, and no parameter of this one.
+    // A name that another stage's template reads is a setting, and no parameter of this one.
     let next = "[[stage]]\nname = \"rest\"\nrows = [\"old\"]\nwith = { tone = 1 }\n";
     let text = SPEC.replace("Say {{ name }}.", "{{ settings.tone }}");
     let told = Spec::parse("mine.toml", &(text + next)).unwrap_err().to_string();

@@ -118,7 +118,7 @@ fn evicted_keys_get_nothing_the_rest_sums_to_one_and_the_budget_is_kept() {
                 // A number of keys, or a share rounded down to whole keys.
                 let keys = if budget > 1.0 { budget } else { (budget * at as f64).floor() };
                 let (all, most) = (row.kept["all"], keys / at as f64);
-                // What is in no session stays.
+                // Keys in no session stay.
                 let outside = store.keys.iter().filter(|span| !span.overlay && span.segment().is_none());
                 let outside: usize = outside.map(|span| span.end.min(at) - span.start.min(at)).sum();
                 let most = if exact { most } else { most.max(outside as f64 / at as f64) };

@@ -218,7 +218,7 @@ fn a_run_folder_is_held_against_its_own_effects() {
     assert_eq!(of(&rows, "contextcite_blocked_4", "lds")["undefined"], "3");
     assert_eq!(number("mass", "lds", "subsets"), Some(4.0));
 
-    // What was fitted and tested on what is said.
+    // The remarks name the data of fits and tests.
     let text = std::fs::read_to_string(out.join("ground-truth.txt")).unwrap();
     for words in [
         "one, ridge: too few cases",

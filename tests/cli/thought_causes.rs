@@ -297,7 +297,7 @@ fn paths_through_thoughts_are_what_whole_passes_with_the_same_knockouts_give() {
             assert!((same.effect.log_p_drop - row.effect.log_p_drop).abs() < 1e-5);
         }
 
-        // What is said: through is whole less direct, and the thirds are the three sentences.
+        // Through is whole less direct, and the thirds are the three sentences.
         let residues = Residues::of_answers(&dir).unwrap();
         let of = |span: &str, path, sentence: Option<usize>| {
             let row = own.iter().find(|row| (&*row.span, row.path, row.sentence) == (span, path, sentence));

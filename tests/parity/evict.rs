@@ -11,7 +11,7 @@ use palimpsest_core::span::Span;
 use super::{engine, fixture};
 
 const MODELS: [&str; 3] = ["llama-tiny", "qwen3-tiny", "gemma3-nested-tiny"];
-const POLICIES: [&str; 11] = [
+pub const POLICIES: [&str; 11] = [
     "streaming",
     "knorm",
     "snapkv",
@@ -25,7 +25,7 @@ const POLICIES: [&str; 11] = [
     "oracle",
 ];
 
-/// What is kept of the first `eviction.at` of `tokens`, all of which are read.
+/// The kept ones of the first `eviction.at` of `tokens`, all of which are read.
 fn chosen(engine: &Engine, tokens: &[u32], eviction: &Eviction) -> Result<LayerHoles> {
     let decoder = engine.decoder();
     let mut cache = decoder.cache(tokens.len()).unwrap();

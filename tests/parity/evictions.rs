@@ -7,6 +7,7 @@ use palimpsest_core::engine::{
 use palimpsest_core::evict::Eviction;
 use palimpsest_core::span::Span;
 
+use super::evict::POLICIES;
 use super::{answering, engine, fixture, session};
 
 /// Longer than every policy's window, and than the windows of windowed layers.
@@ -15,19 +16,6 @@ const SHARED: usize = 150;
 const AT: usize = 156;
 const PROMPT: usize = 171;
 const SESSIONS: [(usize, usize); 3] = [(10, 50), (50, 110), (110, 148)];
-const POLICIES: [&str; 11] = [
-    "streaming",
-    "knorm",
-    "snapkv",
-    "h2o",
-    "tova",
-    "expected-attention",
-    "kvzap",
-    "random",
-    "least-attended",
-    "oldest",
-    "oracle",
-];
 
 fn prompt(question: usize) -> Vec<u32> {
     let token = |i: usize| 3 + ((if i < AT { i } else { i + 1000 * question }) * 7919 % 61) as u32;

@@ -1,4 +1,4 @@
-//! What repaired caches keep of a session's effect, over the rows that were read again.
+//! Share of a session's effect that repaired caches keep, over the rows that were read again.
 
 use super::axis::{padded, spanning};
 use super::meaning::Meaning;

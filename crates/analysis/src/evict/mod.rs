@@ -1,4 +1,4 @@
-//! What an eviction of keys from the cache changes, by policy and budget: accuracy, update effect and contrast beside the same questions
+//! Changes by an eviction of keys from the cache, by policy and budget: accuracy, update effect and contrast beside the same questions
 //! with nothing evicted, and the share of keys that stayed, by role. Reads files only. Used by `table --evict`, `figures` and `report`.
 
 use std::collections::BTreeMap;

@@ -20,7 +20,7 @@ use palimpsest_run::runs::plan::attention_file;
 use palimpsest_run::runs::rows::AnswerKey;
 use palimpsest_run::runs::store::{RunFolder, read_attention};
 
-/// What was done to a session, and to what.
+/// The ablation of a session, and the number that it changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effects {
@@ -85,7 +85,7 @@ pub struct Subset {
 pub struct ExactAnswer {
     #[serde(flatten)]
     pub key: AnswerKey,
-    /// What intervals are over: the case, or a question of it.
+    /// The unit of intervals: the case, or a question of it.
     pub unit: String,
     pub sessions: Vec<ExactSession>,
     /// Of one ablation: hidden where measured, else removed.

@@ -1,4 +1,4 @@
-//! How well the scores of one answer's sessions agree with their exact effects. All inputs are finite; tied scores count as in random order.
+//! Agreement of the scores of one answer's sessions with their exact effects. All inputs are finite; tied scores count as in random order.
 
 use palimpsest_data::ground::numbers::quantile;
 

@@ -20,7 +20,7 @@ pub const EXACT: &str = "exact";
 /// Equal scores: what any order reaches on average.
 pub const CHANCE: &str = "chance";
 
-/// What rows are split by. Each is a property of an answer.
+/// Properties of an answer that rows are split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
     /// The role of the answer's decisive session
@@ -59,7 +59,7 @@ pub struct Run {
 #[derive(Debug, Clone, Default)]
 pub struct GroundTruth {
     pub runs: Vec<Run>,
-    /// What was fitted and tested on what, and what was left out.
+    /// Remarks on the data of fits and tests, and on answers that were left out.
     pub remarks: Vec<String>,
     pub options: Options,
 }

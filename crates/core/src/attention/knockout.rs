@@ -79,7 +79,7 @@ impl LayerHoles {
         LayerHoles(kinds.iter().enumerate().map(of).collect())
     }
 
-    /// What an eviction kept, by layer; `None` for layers that keep all.
+    /// The keys that an eviction kept, by layer; `None` for layers that keep all.
     pub fn of_kept(layers: Vec<Option<Arc<Kept>>>) -> Self {
         LayerHoles(layers.into_iter().map(|kept| kept.map(Holes::of_kept).unwrap_or_default()).collect())
     }

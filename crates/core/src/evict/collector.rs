@@ -9,7 +9,7 @@ use super::rotation::unrotated;
 use crate::attention::{Event, Observer, OverRows, Point, Site, Wanted, key_weights};
 use crate::model::{AttentionSpec, DecoderSpec, LayerSpec};
 
-/// What a policy reads of the rows before an eviction.
+/// Rows that a policy reads before an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
     /// Nothing: it looks at keys, values and positions alone.
@@ -47,7 +47,7 @@ pub struct Collector {
     layers: BTreeMap<usize, Read>,
 }
 
-/// What was read of one layer.
+/// Sums over the rows of one layer.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     rows: usize,
@@ -116,7 +116,7 @@ impl Collector {
         Collector { reads, at, rows: reads.rows(end), specs, layers: BTreeMap::new() }
     }
 
-    /// What was read of `layer`; an error if rows are missing.
+    /// The sums of `layer`; an error if rows are missing.
     pub(super) fn of(&self, layer: usize) -> Result<Option<&Sums>> {
         let read = self.layers.get(&layer);
         let rows = read.map_or(0, |read| read.rows);

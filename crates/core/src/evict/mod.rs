@@ -80,7 +80,7 @@ const POLICIES: [(PolicyName, &str); 11] = [
     (PolicyName::Oracle, "oracle"),
 ];
 
-/// How much of the history is kept, by each key/value head.
+/// Budget of the history's keys, for each key/value head.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Keep {
     /// A share of the keys, above 0 and at most 1; rounded down to whole keys.

@@ -26,7 +26,7 @@ pub(super) struct LayerKeys<'a> {
     pub k: Tensor,
     /// As `k`.
     pub v: Tensor,
-    /// What the policy asked to be read.
+    /// The sums that the policy asked for.
     pub read: Option<&'a Sums>,
     /// Rows that were read.
     pub rows: Range<usize>,

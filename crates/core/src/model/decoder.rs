@@ -249,7 +249,7 @@ impl Decoder {
         kv.show_term(Term::FeedForward(i, &added.to_dtype(DType::F32)?))
     }
 
-    /// What a block's output `x` adds to the residual stream.
+    /// The term that a block's output `x` adds to the residual stream.
     fn added(&self, norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
         let x = normed(norm, x)?;
         match self.spec.residual_scale {

@@ -260,7 +260,7 @@ fn check_asks(stage: &Stage, fields: &mut Fields) -> Result<(), (String, String)
         check_expression(expression.unwrap_or_default(), &seen)
             .map_err(named(&format!("checks[{nth}].expression")))?;
     }
-    // What steps add besides their list is not kept.
+    // Steps keep only their list.
     let kept = stage.steps.as_ref().map(|steps| steps.failed.iter().chain([&steps.into]).cloned().collect());
     join(fields, kept.map_or(replied, Some));
     for (nth, judge) in stage.judges.iter().enumerate() {

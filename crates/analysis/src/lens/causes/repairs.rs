@@ -1,4 +1,4 @@
-//! What a repaired cache keeps of a session's effect, by the rows that were read again after the session's replacement.
+//! Share of a session's effect that a repaired cache keeps, by the rows that were read again after the session's replacement.
 //!
 //! With *exact* the loss by the replacement and an exact prefill of all after it: left = 1 - sum over cases of the repaired cache's loss /
 //! sum over cases of exact. Averages and intervals as those of residues ([`super::residue`]).

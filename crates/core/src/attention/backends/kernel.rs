@@ -47,7 +47,7 @@ impl RowSums<'_> {
     }
 }
 
-/// How a key's weights from several rows become one number.
+/// Reduction of a key's weights over rows to one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverRows {
     Sum,

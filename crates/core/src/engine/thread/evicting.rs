@@ -10,13 +10,13 @@ use crate::evict::{Collector, Evict, Eviction};
 /// Evictions of one request's branches.
 #[derive(Default)]
 pub(super) struct Evicting {
-    /// What each policy collected of the shared prefix.
+    /// The collectors of the shared prefix.
     collected: Vec<(Key, Collector)>,
-    /// What the latest eviction kept, and of which tokens: branches with equal ones share it.
+    /// The latest eviction, its tokens, and the keys that it kept: branches with equal ones share it.
     kept: Option<(Eviction, Vec<u32>, LayerHoles)>,
 }
 
-/// What a policy collects: policy and budget, the first row after the eviction, and the end of what the policy reads.
+/// Identity of a collector: policy and budget, the first row after the eviction, and the end of what the policy reads.
 #[derive(PartialEq, Clone)]
 struct Key(Evict, usize, usize);
 

@@ -18,7 +18,7 @@ pub(super) struct Pending {
     pub prefix: usize,
     pub knockouts: LayerHoles,
     pub evict: Option<Eviction>,
-    /// What `evict` kept, once it has.
+    /// Shares that `evict` kept, once it has.
     pub shares: Option<KeptShares>,
     pub observe: Observe,
     pub choices: Vec<Choice>,

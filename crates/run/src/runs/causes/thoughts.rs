@@ -134,7 +134,7 @@ fn of_row(row: &ThoughtRow) -> (Key, f64) {
     (key, row.effect.log_p_drop)
 }
 
-/// What was measured.
+/// Rows of the folder, with the effects that are there.
 struct Log {
     file: RowLog<CauseLine>,
     there: BTreeMap<Key, f64>,
