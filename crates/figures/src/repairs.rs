@@ -46,8 +46,7 @@ pub(super) fn left(residues: &Residues, segment: &str, origin: &Origin) -> Optio
         ..Panel::default()
     };
     let sheet = Sheet {
-        y_label: format!("left of the {segment}'s effect"),
-        percent: true,
+        y_label: format!("share left of the {segment}'s effect"),
         axes: vec![ValueAxis { reference: Some(0.0), linear: Some(padded(ends)) }],
         rows: vec![vec![panel]],
         legend,
@@ -58,7 +57,7 @@ pub(super) fn left(residues: &Residues, segment: &str, origin: &Origin) -> Optio
         "After a {segment} was replaced by neutral text of equal length, its rows of the cache are read again, and with them so many later rows: \
          those that attended most to it. Left is the share of the effect of an exact prefill that such a repair lacks: 0 is that prefill, 100% \
          a cache that nobody repaired. The first point reads the {segment} alone. Whiskers are Fieller's 95% intervals over cases, drawn from \
-         -50% to 150%; n is the number of cases."
+         -0.5 to 1.5; n is the number of cases."
     );
     let table = CsvTable::of(&points)
         .column("role", |point| &point.role)
@@ -69,7 +68,7 @@ pub(super) fn left(residues: &Residues, segment: &str, origin: &Origin) -> Optio
         .optional("left", |point| point.left.value)
         .optional("low", |point| point.left.band.map(|(low, _)| low))
         .optional("high", |point| point.left.band.map(|(_, high)| high));
-    let title = format!("What a repaired cache keeps of a {segment}'s effect");
+    let title = format!("Effect of a {segment} that is left in a repaired cache");
     let figure = || sheet.headed(origin, title).figure("causes-repaired", caption, table.bytes());
     (!points.is_empty()).then(figure)
 }
