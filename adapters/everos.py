@@ -7,7 +7,7 @@
 Package: everos 1.5.1 (Apache-2.0), Python 3.12; markdown, SQLite and LanceDB in the run's folder. Runs offline on one machine.
 Settings
   method   "hybrid" (default), "keyword", "vector", "agentic" or "llm_multiround", as its search has them
-  settle   seconds without work pending after which its indexing counts as done (default 2)
+  settle   seconds without work pending after which its indexing counts as done (default 5)
 
 What is known to differ, and to matter:
 - The rows of the papers are of hosted services and of EverMemOS with MongoDB and others; this is the local version.
@@ -15,7 +15,10 @@ What is known to differ, and to matter:
   profiles and agents' memories are not asked for.
 - A session is added whole and flushed. A turn's time is the session's and a second for each turn; without one it is 1970.
 - Facts and the index are made in the background: `finish` waits until nothing is pending twice in a row. There is no list of open
-  extractions, so that a slow model may still be at work then: raise `settle`.
+  extractions, so that a slow model may still be at work then: raise `settle`. (With 2 on a busy machine facts came after the first search, and
+  changed the scores of the next.)
+- Its words are those of jieba, which cuts letters that are neither ASCII nor Chinese into single ones, and single ones are dropped. "Γιώργος",
+  "Барсик" and "שלום" have no word left, "Zürich" has "rich": "keyword" finds nothing by them, "hybrid" and "vector" find them by vectors alone.
 - A search gives at most 100.
 - Its limits count tokens with tiktoken, which would download a table. Where TIKTOKEN_CACHE_DIR names a folder that has it, it is used; else
   tokens are counted as a quarter of the bytes.
@@ -58,7 +61,7 @@ class EverOs:
 
     name = "everos"
     packages = ("everos", "everalgo-user-memory", "everalgo-boundary", "lancedb", "openai")
-    options = {"method": "hybrid", "settle": 2}
+    options = {"method": "hybrid", "settle": 5}
     provenance, state_in_folder, scopes = "exact", True, 2
 
     @classmethod
