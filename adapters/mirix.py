@@ -14,8 +14,9 @@ Settings
   timeout        3000 (default): seconds for the writing of a session
 
 What is known to differ from the papers' configuration, and to matter:
-- SubtleMemory's MIRIX "answers itself", with gpt-4o-mini and its screen agent of the time; this commit has no such agent, only an example in its
-  evaluation that calls tools. Its answers are not taken here: the memories are, for the run's reader, and their lines in `parts`.
+- SubtleMemory's MIRIX "answers itself", with gpt-4o-mini and its screen agent of the time. This commit's meta agent makes no agent that chats; the
+  type `chat_agent` and a route for messages to one are left in its server, and were not tried. So its answers are not taken: the memories are,
+  for the run's reader, and their lines in `parts`.
 - A search gives k of each kind (events, resources, procedures, secrets, facts), in that order, without scores; k cuts the list. So what comes
   first is by kind. Core blocks are read in `dump` and not searched.
 - Its `retrieve/conversation` never hands over the words of a question at this commit (it adds a string to a dictionary, and gives the newest
