@@ -13,8 +13,9 @@ Settings
 What is known to differ from 1.x, and to matter:
 - Its system prompt has 33,653 characters: the server's usual context of 8,192 tokens cannot hold it. Serve 16,384 or more. (8,710 tokens
   of SmolLM2's for a session of four short turns.)
-- A small model copies the prompt's examples into the store (SmolLM2-135M: 25 memories from 48 sessions, in 862 s). An answer may have 2,000 tokens; the client gives up after 600 s and tries
-  again, so that on a slow machine an `add` outlives the protocol's 600 s for a session. `max_tokens` bounds that.
+- A small model copies the prompt's examples into the store (SmolLM2-135M: 25 memories from 48 sessions, in 862 s). An answer may have 2,000
+  tokens; the client gives up after 600 s and tries again, so that on a slow machine an `add` outlives the protocol's 600 s for a session.
+  `max_tokens` bounds that.
 - Rows of the papers need 1.x: here nothing is updated or deleted, so that an outdated memory stays as it was.
 - The extraction sees the last 10 messages and the 10 nearest memories; the latter are `looked_at`, although it can change none.
 - BM25 and entities work only with extras (`mem0ai[nlp]`, fastembed, a spaCy model) and are silently off without: the versions in `packages`
