@@ -18,7 +18,7 @@ What is known to differ from the papers' rows, and to matter:
 - This memory only adds. Nothing is merged, updated or removed: an older statement stays beside the newer one.
 - Memories are dated by the clock when they were written; here their time is that of the session, which their metadata keeps.
 - Of JSON of another shape MemOS makes an exception and stores nothing, and its three tries never happen, since it catches the error that
-  they wait for: an event of op `none` says so, and the history goes on.
+  they wait for: an event of op `none` says so, and the history goes on. (SmolLM2-135M: neither of two sessions could be read.)
 Cost: one call of about 1,700 tokens and the messages for each batch, and one request for embeddings; a search is one embedding.
 """
 
