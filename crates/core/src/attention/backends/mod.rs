@@ -20,7 +20,7 @@ pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
 
-pub(super) use chunked::row_weights;
+pub(super) use chunked::{row_weights, weighted_keys};
 use chunked::{BLOCKS, Chunked};
 use cpu::Cpu;
 use kernel::Kernel;
