@@ -2,10 +2,10 @@
 use std::ops::Range;
 
 use palimpsest::lens::causes::residue::Residues;
+use palimpsest::runs::causes::flash_trace::FLASH_TRACE;
 use palimpsest::runs::causes::rows::{
     CAUSES, CauseLine, CauseRows, Effect, SubsetRow, ThoughtPath, ThoughtRow, read_lines,
 };
-use palimpsest::runs::causes::flash_trace::FLASH_TRACE;
 use palimpsest::runs::causes::session_measures::measures_file;
 use palimpsest::runs::causes::two_hop::{ONE_HOP, ScoreRow, THOUGHT_SCORES, TWO_HOPS};
 use palimpsest::runs::rows::{AnswerKey, AnswerRow};

@@ -147,10 +147,14 @@ impl Measurement {
             None => None,
             Some(rows) if rows.rows().end > tokens || rows.rows().is_empty() => {
                 let rows = rows.rows();
-                let why = format!("routes from rows {rows:?} of a prompt of {tokens} tokens; name some that it has");
+                let why = format!(
+                    "routes from rows {rows:?} of a prompt of {tokens} tokens; name some that it has"
+                );
                 return Err(RequestError::Refused(why));
             }
-            Some(_) if decoder.spec().layers.iter().any(|layer| layer.attention().is_some_and(|a| a.gated)) => {
+            Some(_)
+                if decoder.spec().layers.iter().any(|layer| layer.attention().is_some_and(|a| a.gated)) =>
+            {
                 let why = "routes are not followed through gated attention; measure norms instead";
                 return Err(RequestError::Refused(why.to_owned()));
             }

@@ -157,7 +157,8 @@ impl Observer for Collector {
             }
             _ => {
                 // Kernels convert all queries that they are given, and here may need one.
-                let (own, site) = (q.narrow(0, rows.start, rows.len())?, Site { offset: first, ..site.clone() });
+                let (own, site) =
+                    (q.narrow(0, rows.start, rows.len())?, Site { offset: first, ..site.clone() });
                 let k = k.narrow(1, 0, end - site.first_key)?;
                 let weights = key_weights(&own, &k, &site, 0..rows.len(), OverRows::Sum)?;
                 let keys = weights.dim(1)?.min(self.at);

@@ -268,9 +268,7 @@ impl Eviction {
             PolicyName::H2o => Box::new(H2o),
             PolicyName::Tova => Box::new(Tova),
             PolicyName::ExpectedAttention => Box::new(ExpectedAttention),
-            PolicyName::Kvzap => {
-                Box::new(Kvzap::fitted(decoder, cache, tokens.get(..at).unwrap_or(tokens))?)
-            }
+            PolicyName::Kvzap => Box::new(Kvzap::fitted(decoder, cache, tokens.get(..at).unwrap_or(tokens))?),
             PolicyName::Random => Box::new(Random { seed: self.seed }),
             PolicyName::LeastAttended => {
                 Box::new(Sessions::least_attended(spans, at, budget, collector, decoder.spec())?)

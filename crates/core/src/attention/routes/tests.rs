@@ -80,8 +80,11 @@ fn expected(rows: &RowWeights) -> Vec<f64> {
                     let e = |key: usize| if sees(layer, row, key) { score(row, key).exp() } else { 0.0 };
                     e(key) / (0..TOKENS).map(e).sum::<f64>()
                 };
-                let by_row: Vec<(usize, f64)> = rows.iter().map(|(row, w)| (*row, w * weight(*row))).collect();
-                let t = |i| by_row.iter().map(|(row, w)| w * scale(layer, *row, i)).sum::<f64>() * written(key, i);
+                let by_row: Vec<(usize, f64)> =
+                    rows.iter().map(|(row, w)| (*row, w * weight(*row))).collect();
+                let t = |i| {
+                    by_row.iter().map(|(row, w)| w * scale(layer, *row, i)).sum::<f64>() * written(key, i)
+                };
                 *found += near(&(0..HIDDEN).map(t).collect::<Vec<_>>());
             }
         }
@@ -100,8 +103,15 @@ fn found(rows: &RowWeights, chunks: &[(usize, usize)]) -> Result<Vec<f64>> {
             let [q, k, v, before, after, o, _] = seeds(layer);
             let window = is_windowed(layer).then_some(WINDOW);
             let first_key = window.map_or(0, |window| from.saturating_sub(window - 1));
-            let site =
-                Site { layer, offset: from, first_key, scale: 0.7, window, holes: holes(), ..Site::default() };
+            let site = Site {
+                layer,
+                offset: from,
+                first_key,
+                scale: 0.7,
+                window,
+                holes: holes(),
+                ..Site::default()
+            };
             let q = tensor(q, [TOKENS, HEADS, D]).narrow(0, from, to - from)?;
             let keys = |seed| tensor(seed, [KV_HEADS, TOKENS, D]).narrow(1, first_key, to - first_key);
             let (k, mut v) = (keys(k)?, keys(v)?.contiguous()?);

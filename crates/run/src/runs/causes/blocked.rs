@@ -82,8 +82,8 @@ pub(super) fn measure(
         let passes: Vec<usize> = passes.collect();
         ReadingCost { readings, ..case.cost_in_place(&passes) }
     };
-    let mut left =
-        task.announced("forward passes with a session or a control hidden", |case| cost(case, &log, &scores))?;
+    let mut left = task
+        .announced("forward passes with a session or a control hidden", |case| cost(case, &log, &scores))?;
     let mut measured = Measured::default();
     let mut steps = Steps::new(unit, left.asked, task.show).brief(true);
     let status = steps.status();

@@ -6,7 +6,7 @@
 //! themselves, the end token is none, and commas, full stops and white space neither weigh nor get anything. Each hop is a forward pass from
 //! the question on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::{AttentionStore, LayerKind, RowWeights};
@@ -51,19 +51,20 @@ pub(super) fn read(
         let observe = Observe { routes: Some(rows), softmax_only: true, ..Observe::default() };
         let branch =
             Branch { tokens: tokens[cut..].to_vec(), observe, tasks: vec![Asked::Read], ..Branch::default() };
-        let request =
-            Request { prefix: tokens[..cut].into(), reuse: Reuse::Prefix, branches: vec![branch] };
+        let request = Request { prefix: tokens[..cut].into(), reuse: Reuse::Prefix, branches: vec![branch] };
         let measured = session.answer(request, &mut |event| match event {
             Event::Prefilled(tokens) => go_on(*tokens),
             _ => true,
         })?;
         let shares = measured.routes.unwrap_or_default();
-        Ok::<Vec<f64>, RequestError>(shares.iter().zip(&counts).map(|(share, counts)| share * counts).collect())
+        Ok::<Vec<f64>, RequestError>(
+            shares.iter().zip(&counts).map(|(share, counts)| share * counts).collect(),
+        )
     };
     let mut row = ScoreRow {
         answer: AnswerKey::of_store(store).owned(),
         method: FLASH_TRACE.to_owned(),
-        scores: Default::default(),
+        scores: BTreeMap::new(),
     };
     let answer = prompt + store.thought();
     if answer >= tokens.len() {
@@ -86,6 +87,7 @@ pub(super) fn read(
 /// 0 for tokens that are left out, else 1.
 fn counted(token: u32, text: &ModelText) -> f64 {
     // A token that cannot be decoded by itself is no punctuation.
-    let left_out = text.tokenizer.decode(&[token], false).is_ok_and(|text| matches!(text.trim(), "" | "," | "."));
+    let left_out =
+        text.tokenizer.decode(&[token], false).is_ok_and(|text| matches!(text.trim(), "" | "," | "."));
     if left_out { 0.0 } else { 1.0 }
 }

@@ -202,7 +202,8 @@ pub(super) fn measure(
         let passes = (0..case.answers.len()).map(|answer| {
             // A thought that cannot be decoded is reported when its turn comes.
             let Ok(Some(thought)) = Thought::of(case, answer, &task.text) else { return 0 };
-            let (missing, scores) = (log.missing(&thought, options).0.len(), log.unscored(task, thought.store).2);
+            let (missing, scores) =
+                (log.missing(&thought, options).0.len(), log.unscored(task, thought.store).2);
             readings += missing;
             if missing + scores == 0 { 0 } else { missing + scores + 1 }
         });
