@@ -199,10 +199,10 @@ impl Decoder {
                 true => out.add_to(x, &mixed, phase)?,
                 false => x.plus(&self.added(after_mixer, out.forward(&mixed, phase)?)?)?,
             };
+            drop(layouts);
             if let Some(before) = before {
                 self.show_residual(&mut kv, i, [&before, x.tensor()], &mixed, phase)?;
             }
-            drop(layouts);
             let h = normed(before_feed_forward, x.tensor().clone())?;
             if !targets.is_empty() {
                 self.show_feed_forward(&mut kv, i, &rows_of(&h, &targets)?, phase)?;
