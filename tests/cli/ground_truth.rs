@@ -168,6 +168,7 @@ fn a_run_folder_is_held_against_its_own_effects() {
         "contextcite_blocked_4",
         "density",
         "exact",
+        "flashtrace",
         "mass",
         "output_norm",
         "proxy four",
@@ -213,6 +214,8 @@ fn a_run_folder_is_held_against_its_own_effects() {
     assert!(number("proxy four", "spearman", "value").unwrap() > 0.999);
     assert_eq!(number("exact", "spearman", "readings"), Some(sessions as f64 + 1.0));
     assert_eq!(number("contextcite_blocked_4", "map", "readings"), Some(4.0));
+    assert_eq!(number("flashtrace", "top_drop", "readings"), Some(2.0));
+    assert_eq!((&*of(&rows, "flashtrace", "top_drop")["answers"], sessions > 2), ("3", true));
     // A fit is not judged on its own subsets.
     assert_eq!(number("contextcite_blocked_4", "lds", "value"), None);
     assert_eq!(of(&rows, "contextcite_blocked_4", "lds")["undefined"], "3");

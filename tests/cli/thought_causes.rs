@@ -2,6 +2,7 @@
 use std::ops::Range;
 
 use palimpsest::lens::causes::residue::Residues;
+use palimpsest::runs::causes::flash_trace::FLASH_TRACE;
 use palimpsest::runs::causes::rows::{
     CAUSES, CauseLine, CauseRows, Effect, SubsetRow, ThoughtPath, ThoughtRow, read_lines,
 };
@@ -9,7 +10,7 @@ use palimpsest::runs::causes::session_measures::measures_file;
 use palimpsest::runs::causes::two_hop::{ONE_HOP, ScoreRow, THOUGHT_SCORES, TWO_HOPS};
 use palimpsest::runs::rows::{AnswerKey, AnswerRow};
 use palimpsest_core::ablate::Measure;
-use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::attention::{AttentionStore, RowWeights};
 use palimpsest_core::text::Tokenizer;
 use serde_json::{Value, json};
 
@@ -18,6 +19,7 @@ use super::removals::without;
 use super::resume::{interrupt, signal};
 use super::*;
 use crate::left_out::few_or_all;
+use crate::parity::{engine, routes::routes};
 
 const NAME: &str = "llama-tiny";
 
@@ -320,7 +322,7 @@ fn paths_through_thoughts_are_what_whole_passes_with_the_same_knockouts_give() {
         let again = ended(causes(name, &dir, &flags));
         assert_eq!(again.code, Some(0), "{}", again.err);
         assert_eq!(CauseRows::read(&dir).unwrap().thoughts, rows);
-        assert_eq!(scores(&dir).len(), 2 * stores.len());
+        assert_eq!(scores(&dir).len(), 3 * stores.len());
         // Single sentences are read only where the thought passes something on.
         let few = root.path().join(format!("{name}-few"));
         run_with_thought(name, &few);
@@ -369,6 +371,47 @@ fn two_hop_attention_is_the_product_of_what_the_answer_and_its_thought_attend_to
     assert_eq!(ended(run_of(NAME, &plain, &[])).code, Some(0));
     let none = ended(causes(NAME, &plain, &["--thoughts"]));
     assert!(none.code == Some(1) && none.err.contains("no answer of"), "{}", none.err);
+}
+
+#[test]
+fn flashtrace_is_two_hops_of_routes_and_the_same_with_and_without_thoughts_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let [dir, plain] = ["thoughts", "plain"].map(|name| root.path().join(name));
+    for (dir, flags) in [(&dir, &["--thoughts", "--least", "1000"][..]), (&plain, &["--controls", "0"])] {
+        run_with_thought(NAME, dir);
+        assert_eq!(ended(causes(NAME, dir, flags)).code, Some(0));
+    }
+    let of = |dir: &Path, store: &AttentionStore| {
+        let mut rows = scores(dir).into_iter();
+        rows.find(|row| (&*row.answer.probe, &*row.method) == (&*store.probe, FLASH_TRACE)).unwrap().scores
+    };
+    let tokenizer = Tokenizer::from_file(&fixture(NAME).join("tokenizer.json")).unwrap();
+    for store in with_thoughts(&dir) {
+        // The answer ends without an end token, and by a full stop.
+        let tokens = [&store.tokens[..], &store.generated].concat();
+        let text = |token: &u32| tokenizer.decode(&[*token], false).unwrap();
+        let counts = tokens.iter().map(|token| !["", ",", "."].contains(&text(token).trim()));
+        let counts: Vec<f64> = counts.map(|counts| f64::from(u8::from(counts))).collect();
+        assert_eq!(counts.last(), Some(&0.0));
+        let hop = |first: usize, weights: &[f64]| -> Vec<f64> {
+            let rows = RowWeights { first, weights: weights.to_vec() };
+            let shares = routes(&engine(&fixture(NAME), 64), &tokens, 0, rows).unwrap();
+            shares.iter().zip(&counts).map(|(share, counts)| share * counts).collect()
+        };
+        let prompt = store.tokens.len();
+        let answer = prompt + store.thought();
+        let direct = hop(answer, &counts[answer..]);
+        let through = hop(prompt, &direct[prompt..]);
+        let passed = direct[prompt..].iter().sum::<f64>() / direct.iter().sum::<f64>();
+        let (found, again) = (of(&dir, &store), of(&plain, &store));
+        let sessions = store.keys.iter().filter(|span| span.segment().is_some());
+        for (count, span) in sessions.enumerate() {
+            let score: f64 = span.range().map(|at| direct[at] + passed * through[at]).sum();
+            assert!(score > 0.0 && passed > 0.01 && found.len() > count);
+            assert!((found[&span.label] - score).abs() < 1e-6, "{}: {score}", span.label);
+            assert!((again[&span.label] - score).abs() < 1e-6, "{}: {score}", span.label);
+        }
+    }
 }
 
 #[test]

@@ -108,8 +108,10 @@ impl Line {
 
 /// Number and sample size as text, with two significant digits of the interval's length, else of the number, or more.
 fn note(Estimate { n, value, band, .. }: &Estimate, percent: bool) -> String {
-    let size = band.map(|(low, high)| high - low).or(*value).unwrap_or(0.0).abs();
-    let digits = (1.0 - size.max(1e-9).log10().floor()).clamp(2.0, 6.0) as usize;
+    let length = band.map(|(low, high)| high - low).filter(|length| *length > 0.0);
+    let size = length.or(*value).unwrap_or(0.0).abs();
+    // Nothing is left of smaller ones.
+    let digits = if size < 5e-7 { 0 } else { (1.0 - size.log10().floor()).clamp(2.0, 6.0) as usize };
     // Drop the sign of a rounded zero.
     let write = |x: f64| match percent {
         true => signed(format!("{:.0}%", 100.0 * x)),
@@ -140,6 +142,8 @@ mod tests {
         assert_eq!(of(10, 1.5, Some((-2.0, 5.0))), "1.50 [−2.00, 5.00]  n = 10");
         assert_eq!(of(0, 0.0836, None), "0.084");
         assert_eq!(of(3, -0.00004, Some((-0.3, 0.3))), "0.00 [−0.30, 0.30]  n = 3");
+        assert_eq!([of(4, 0.0, None), of(0, -1e-9, None)], ["0  n = 4", "0"]);
+        assert_eq!(of(5, 0.4, Some((0.4, 0.4))), "0.40 [0.40, 0.40]  n = 5");
     }
 
     #[test]

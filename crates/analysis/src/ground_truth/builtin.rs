@@ -1,4 +1,5 @@
-//! Scores that a run folder holds already: measures of one forward pass, learnt readings, ContextCite's weights, another model's effects.
+//! Scores that a run folder holds already: measures of one forward pass, routes through thoughts, learnt readings, ContextCite's weights,
+//! another model's effects.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +11,12 @@ use crate::heads::file::{HeadScores, HeadWeights, HeadsFileError, Score};
 use crate::lens::causes::answer::Measured;
 use crate::lens::causes::{CausedAnswer, Causes, Intervention, Predictor};
 use palimpsest_data::ground::folder::is_file;
+use palimpsest_data::ground::jsonl::read_rows;
 use palimpsest_run::runs::causes::control_pool::Pools;
+use palimpsest_run::runs::causes::flash_trace::{FLASH_TRACE, PASSES};
 use palimpsest_run::runs::causes::rows::SurrogateRow;
 use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_file};
+use palimpsest_run::runs::causes::two_hop::{ScoreRow, THOUGHT_SCORES};
 use palimpsest_run::runs::rows::AnswerKey;
 
 /// One forward pass over question and answer gives every measure of attention.
@@ -38,6 +42,7 @@ impl OfRun {
         let causes = Causes::fitted(answers, folder.unit, seed);
         let mut scored: Vec<Scored> = causes.answers.iter().flat_map(measures).collect();
         if effects != Effects::Contrast {
+            scored.extend(recorded(folder, source)?);
             scored.extend(surrogates(&folder.surrogates));
         }
         let run = &source.run;
@@ -158,6 +163,17 @@ fn measures(answer: &CausedAnswer) -> Vec<Scored> {
         ..scored(answer, values)
     };
     answer.overall.iter().map(of).collect()
+}
+
+/// Scores by way of thoughts: FlashTrace, and attention in one and two hops.
+fn recorded(folder: &Folder, source: &Source) -> anyhow::Result<Vec<Scored>> {
+    let rows = read_rows::<ScoreRow>(&folder.dir, THOUGHT_SCORES)?.into_iter();
+    let has_effects = |row: &ScoreRow| source.answers.iter().any(|answer| answer.key == row.answer);
+    let of = |ScoreRow { answer, method, scores }: ScoreRow| {
+        let readings = if method == FLASH_TRACE { Some(PASSES as f64) } else { MEASURED };
+        Scored { method, key: answer, readings, scores, fitted: None }
+    };
+    Ok(rows.filter(|row| !row.scores.is_empty() && has_effects(row)).map(of).collect())
 }
 
 /// ContextCite's weights; of several seeds of one number of subsets, those fitted last.

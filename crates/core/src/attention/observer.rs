@@ -28,7 +28,7 @@ pub enum Point<'a> {
     Attention(&'a Site),
     /// Linear attention of a chunk: may emit [`Event::LinearAttention`].
     LinearAttention(&'a DeltaSite),
-    /// Residual stream of `l` positions from `offset` on: may emit an [`Event::Term`] per term.
+    /// Residual stream of `l` positions from `offset` on: may emit an [`Event::Term`] per term, and [`Event::Residual`].
     Residual { offset: usize, l: usize },
 }
 
@@ -42,6 +42,8 @@ pub struct Wanted<'a> {
     pub segments: Option<&'a [usize]>,
     /// Rows, relative to the chunk, whose terms are emitted ([`Event::Term`]).
     pub targets: Vec<usize>,
+    /// Emit [`Event::Residual`] after each softmax layer's attention.
+    pub residual: bool,
 }
 
 impl<'a> Wanted<'a> {
@@ -56,6 +58,7 @@ impl<'a> Wanted<'a> {
         self.inputs |= other.inputs;
         self.segments = self.segments.or(other.segments);
         self.targets.extend(other.targets);
+        self.residual |= other.residual;
         self
     }
 }
@@ -99,6 +102,8 @@ pub enum Event<'a> {
     },
     /// A residual-stream term at the targets of the chunk that begins at this position.
     Term(usize, Term<'a>),
+    /// The residual stream around the attention of the softmax layer of the last [`Event::Attention`].
+    Residual(Residual<'a>),
     /// The number of generated tokens so far that are reasoning before the answer, whose rows are not measured. Precedes the row that
     /// predicts the next token.
     Thought(usize),
@@ -126,6 +131,19 @@ pub enum Term<'a> {
     Attention(usize, Option<&'a Tensor>, Option<&'a Tensor>),
     /// Scales of the final norm, (targets, hidden).
     Final(&'a Tensor),
+}
+
+/// The residual stream of a chunk around a softmax layer's attention, and how the layer's heads write to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Residual<'a> {
+    /// Before the attention is added, (l, hidden).
+    pub before: &'a Tensor,
+    /// After it, (l, hidden).
+    pub after: &'a Tensor,
+    /// Output projection per head, f32 (heads, head_dim, hidden).
+    pub outputs: &'a Tensor,
+    /// Scales behind the projection, f32 (l, hidden), if any: for each row a positive multiple of one vector.
+    pub scales: Option<&'a Tensor>,
 }
 
 /// Requests nothing.

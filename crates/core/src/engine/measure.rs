@@ -10,7 +10,7 @@ use super::request_error::RequestError;
 use super::{Engine, EngineError};
 use crate::attention::{
     AnswerRows, Attribution, Attributions, EachMasses, Event, LargestKeys, LengthObserver, MassObserver,
-    Masses, Norms, Observer, Point, SpanError, Step, Target, TopKeys, Wanted,
+    Masses, Norms, Observer, Point, RouteObserver, RowWeights, SpanError, Step, Target, TopKeys, Wanted,
 };
 use crate::span::Span;
 
@@ -72,6 +72,8 @@ pub struct Observe {
     pub norms: bool,
     /// Positions whose logits are attributed to heads and key spans.
     pub targets: Vec<Target>,
+    /// Rows from which information-flow routes are followed to the keys ([`RouteObserver`]).
+    pub routes: Option<RowWeights>,
     /// Skips linear-attention layers, whose keys are not cached, so a cached prefix can be reused.
     pub softmax_only: bool,
     /// Trailing prompt positions whose logits are returned; at least one.
@@ -83,13 +85,19 @@ pub struct Observe {
 impl Observe {
     /// True if anything is measured.
     pub fn any(&self) -> bool {
-        !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || !self.targets.is_empty()
+        !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || self.attributes()
+    }
+
+    /// True if contributions to the residual stream are measured.
+    pub(super) fn attributes(&self) -> bool {
+        !self.targets.is_empty() || self.routes.is_some()
     }
 
     /// First position that must be read.
     pub(super) fn first_row(&self) -> Option<usize> {
         let rows = self.rows.spans.iter().map(|row| row.start);
-        rows.chain(self.targets.iter().map(|target| target.position)).min()
+        let targets = self.targets.iter().map(|target| target.position);
+        rows.chain(targets).chain(self.routes.iter().map(|rows| rows.first)).min()
     }
 }
 
@@ -100,6 +108,7 @@ pub struct Measurement {
     top_keys: Option<TopKeys>,
     norms: Option<Box<LengthObserver>>,
     attribution: Option<Box<Attribution>>,
+    routes: Option<Box<RouteObserver>>,
     softmax_only: bool,
 }
 
@@ -115,7 +124,7 @@ pub struct TopRequest {
 impl Measurement {
     /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside it.
     pub fn new(observe: &Observe, tokens: usize, most: usize, engine: &Engine) -> Result<Self, RequestError> {
-        let Observe { rows, keys, top_keys, norms, targets, softmax_only, .. } = observe;
+        let Observe { rows, keys, top_keys, norms, targets, routes, softmax_only, .. } = observe;
         let mut observer =
             MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
         if observe.first_token {
@@ -134,6 +143,23 @@ impl Measurement {
             true => None,
             false => Some(Box::new(Attribution::new(targets.clone(), keys.clone(), tokens)?)),
         };
+        let routes = match routes {
+            None => None,
+            Some(rows) if rows.rows().end > tokens || rows.rows().is_empty() => {
+                let rows = rows.rows();
+                let why = format!(
+                    "routes from rows {rows:?} of a prompt of {tokens} tokens; name some that it has"
+                );
+                return Err(RequestError::Refused(why));
+            }
+            Some(_)
+                if decoder.spec().layers.iter().any(|layer| layer.attention().is_some_and(|a| a.gated)) =>
+            {
+                let why = "routes are not followed through gated attention; measure norms instead";
+                return Err(RequestError::Refused(why.to_owned()));
+            }
+            Some(rows) => Some(Box::new(RouteObserver::new(rows.clone(), tokens))),
+        };
         let top_keys = top_keys.map(|TopRequest { k, mean }| {
             let positions = observer.rows().iter().flat_map(Span::range).collect();
             let mut top_keys = TopKeys::new(k, positions);
@@ -145,7 +171,7 @@ impl Measurement {
                 false => top_keys,
             }
         });
-        Ok(Measurement { observer, top_keys, norms, attribution, softmax_only: *softmax_only })
+        Ok(Measurement { observer, top_keys, norms, attribution, routes, softmax_only: *softmax_only })
     }
 
     /// Records the answer only.
@@ -196,6 +222,11 @@ impl Measurement {
         Ok(self.attribution.as_deref().map(finish).transpose()?)
     }
 
+    /// Each position's share of the routes, summed over layers; `None` if not requested.
+    pub(super) fn finish_routes(&self) -> Option<Vec<f64>> {
+        self.routes.as_ref().map(|routes| routes.finish())
+    }
+
     /// Rows of generated tokens so far, without thoughts.
     pub fn generated_rows(&self) -> usize {
         self.observer.generated_rows()
@@ -215,14 +246,18 @@ impl Measurement {
         let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys as &dyn Observer);
         let norms = self.norms.as_deref().map(|norms| norms as &dyn Observer);
         let attribution = self.attribution.as_deref().map(|attribution| attribution as &dyn Observer);
-        top_keys.into_iter().chain([&self.observer as &dyn Observer]).chain(norms).chain(attribution)
+        let routes = self.routes.as_deref().map(|routes| routes as &dyn Observer);
+        let masses = [&self.observer as &dyn Observer];
+        top_keys.into_iter().chain(masses).chain(norms).chain(attribution).chain(routes)
     }
 
     fn observers_mut(&mut self) -> impl Iterator<Item = &mut dyn Observer> {
         let top_keys = self.top_keys.as_mut().map(|top_keys| top_keys as &mut dyn Observer);
         let norms = self.norms.as_deref_mut().map(|norms| norms as &mut dyn Observer);
         let attribution = self.attribution.as_deref_mut().map(|attribution| attribution as &mut dyn Observer);
-        top_keys.into_iter().chain([&mut self.observer as &mut dyn Observer]).chain(norms).chain(attribution)
+        let routes = self.routes.as_deref_mut().map(|routes| routes as &mut dyn Observer);
+        let masses = [&mut self.observer as &mut dyn Observer];
+        top_keys.into_iter().chain(masses).chain(norms).chain(attribution).chain(routes)
     }
 }
 

@@ -43,7 +43,8 @@ pub struct Branch {
     pub tokens: Vec<u32>,
     /// Keys masked from rows of the prompt and of the answer.
     pub knockouts: LayerHoles,
-    /// Evicts keys of the prompt before the question's rows; not together with `knockouts`, norms, largest keys or attributions.
+    /// Evicts keys of the prompt before the question's rows; not together with `knockouts`, norms, largest keys, attributions or
+    /// routes.
     pub evict: Option<Eviction>,
     /// Measurements of the prompt and of generated tokens.
     pub observe: Observe,
@@ -186,6 +187,8 @@ pub struct Measured {
     pub norms: Option<Norms>,
     /// Attributions, if targets were given.
     pub attributions: Option<Attributions>,
+    /// By position, the share of the information-flow routes, summed over layers, if requested.
+    pub routes: Option<Vec<f64>>,
     /// Shares of the spans' keys that an eviction kept, if there was one.
     pub kept: Option<KeptShares>,
     /// Prompt tokens found in the cache.

@@ -156,7 +156,11 @@ impl Observer for Collector {
                 })
             }
             _ => {
-                let weights = key_weights(q, k, site, rows, OverRows::Sum)?;
+                // Kernels convert all queries that they are given, and here may need one.
+                let (own, site) =
+                    (q.narrow(0, rows.start, rows.len())?, Site { offset: first, ..site.clone() });
+                let k = k.narrow(1, 0, end - site.first_key)?;
+                let weights = key_weights(&own, &k, &site, 0..rows.len(), OverRows::Sum)?;
                 let keys = weights.dim(1)?.min(self.at);
                 let weights = weights.narrow(1, 0, keys)?.pad_with_zeros(1, 0, self.at - keys)?;
                 Sums::Weights(match earlier {

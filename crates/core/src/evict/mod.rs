@@ -160,7 +160,7 @@ impl Eviction {
             return Ok(LayerHoles::default());
         }
         self.check(collector.rows.end).map_err(candle_core::Error::wrap)?;
-        let policy = self.policy(budget, collector, decoder, tokens)?;
+        let policy = self.policy(budget, cache, collector, decoder, tokens)?;
         let kept = policy.kept(budget);
         let mut layers = vec![None; spec.layers.len()];
         for (layer, spec) in evicting(spec) {
@@ -255,6 +255,7 @@ impl Eviction {
     fn policy(
         &self,
         budget: usize,
+        cache: &Cache,
         collector: &Collector,
         decoder: &Decoder,
         tokens: &[u32],
@@ -267,7 +268,7 @@ impl Eviction {
             PolicyName::H2o => Box::new(H2o),
             PolicyName::Tova => Box::new(Tova),
             PolicyName::ExpectedAttention => Box::new(ExpectedAttention),
-            PolicyName::Kvzap => Box::new(Kvzap::fitted(decoder, tokens.get(..at).unwrap_or(tokens))?),
+            PolicyName::Kvzap => Box::new(Kvzap::fitted(decoder, cache, tokens.get(..at).unwrap_or(tokens))?),
             PolicyName::Random => Box::new(Random { seed: self.seed }),
             PolicyName::LeastAttended => {
                 Box::new(Sessions::least_attended(spans, at, budget, collector, decoder.spec())?)

@@ -9,21 +9,45 @@ use crate::transfer;
 
 /// `x`, (l, heads, head_dim) at the positions from `first` on, before its rotation: f32.
 pub(super) fn unrotated(x: &Tensor, first: usize, rope: &RopeSpec) -> Result<Tensor> {
-    let (l, _, d) = x.dims3()?;
-    let x = x.to_dtype(DType::F32)?;
-    if rope.dims == 0 {
-        return Ok(x);
+    Unrotation::new(first..first + x.dim(0)?, rope, x.device())?.of(x)
+}
+
+/// The rotations of consecutive positions, turned back.
+#[derive(Debug)]
+pub(super) struct Unrotation {
+    rope: RopeSpec,
+    /// Cosines and sines, f32 (positions, dims / 2); none for a layer that sees no positions.
+    tables: Option<[Tensor; 2]>,
+}
+
+impl Unrotation {
+    pub fn new(positions: Range<usize>, rope: &RopeSpec, device: &Device) -> Result<Self> {
+        let (l, frequencies) = (positions.len(), rope.frequencies());
+        let by = 1.0 / rope.attention_factor() as f32;
+        // As `model::layers::Rope` computes them, turned back.
+        let angles = positions.flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
+        let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos() * by, -a.sin() * by)).unzip();
+        let table = |values: Vec<f32>| transfer::upload(values, (l, rope.dims / 2), device);
+        let tables = if rope.dims == 0 { None } else { Some([table(cos)?, table(sin)?]) };
+        Ok(Unrotation { rope: rope.clone(), tables })
     }
-    let (frequencies, by) = (rope.frequencies(), 1.0 / rope.attention_factor() as f32);
-    // As `model::layers::Rope` computes them, turned back.
-    let angles = (first..first + l).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
-    let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos() * by, -a.sin() * by)).unzip();
-    let table = |values: Vec<f32>| transfer::upload(values, (l, rope.dims / 2), x.device());
-    let rotated = x.narrow(2, 0, rope.dims)?.contiguous()?.unsqueeze(0)?;
-    let turned = candle_nn::rotary_emb::rope_thd(&rotated, &table(cos)?, &table(sin)?)?.squeeze(0)?;
-    match d - rope.dims {
-        0 => Ok(turned),
-        rest => Tensor::cat(&[&turned, &x.narrow(2, rope.dims, rest)?], 2),
+
+    /// True if layers of `rope` on `device` can share it.
+    pub fn serves(&self, rope: &RopeSpec, device: &Device) -> bool {
+        self.rope == *rope && self.tables.iter().flatten().all(|table| table.device().same_device(device))
+    }
+
+    /// `x`, (l, heads, head_dim) at the first l positions, before its rotation: f32.
+    pub fn of(&self, x: &Tensor) -> Result<Tensor> {
+        let (l, _, d) = x.dims3()?;
+        let (x, dims) = (x.to_dtype(DType::F32)?, self.rope.dims);
+        let Some([cos, sin]) = &self.tables else { return Ok(x) };
+        let rotated = x.narrow(2, 0, dims)?.contiguous()?.unsqueeze(0)?;
+        let turned = candle_nn::rotary_emb::rope_thd(&rotated, &cos.narrow(0, 0, l)?, &sin.narrow(0, 0, l)?)?;
+        match d - dims {
+            0 => turned.squeeze(0),
+            rest => Tensor::cat(&[&turned.squeeze(0)?, &x.narrow(2, dims, rest)?], 2),
+        }
     }
 }
 

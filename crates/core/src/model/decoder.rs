@@ -9,7 +9,7 @@ use super::build::{self, FeedForward, Layer, Mixer};
 use super::kv_view::{Group, KvView, Pass};
 use super::layers::{Embedding, Phase, Projection, RmsNorm};
 use super::{Cache, DecoderSpec, Formats, LayerSpec, Loader, ModelError};
-use crate::attention::{AttentionKernel, LayerHoles, Settled, Term, settle};
+use crate::attention::{AttentionKernel, LayerHoles, Residual, Settled, Term, settle};
 use crate::fused::products::Own;
 use crate::transfer;
 use ropes::Ropes;
@@ -161,7 +161,7 @@ impl Decoder {
 
         // 1. Embed: (l, hidden).
         let mut x = self.embed(tokens)?;
-        let targets = kv.targets(l);
+        let (targets, shows_residual) = (kv.targets(l), kv.shows_residual(l));
         if !targets.is_empty() {
             kv.show_term(Term::Embedding(&rows_of(x.tensor(), &targets)?.to_dtype(DType::F32)?))?;
         }
@@ -193,11 +193,16 @@ impl Decoder {
             if !targets.is_empty() {
                 self.show_mixer(&mut kv, i, &rows_of(&mixed, &targets)?, phase)?;
             }
+            // A copy, because sums are in place on CUDA.
+            let before = shows_residual.then(|| x.tensor().force_contiguous()).transpose()?;
             x = match plain {
                 true => out.add_to(x, &mixed, phase)?,
                 false => x.plus(&self.added(after_mixer, out.forward(&mixed, phase)?)?)?,
             };
             drop(layouts);
+            if let Some(before) = before {
+                self.show_residual(&mut kv, i, [&before, x.tensor()], &mixed, phase)?;
+            }
             let h = normed(before_feed_forward, x.tensor().clone())?;
             if !targets.is_empty() {
                 self.show_feed_forward(&mut kv, i, &rows_of(&h, &targets)?, phase)?;
@@ -226,11 +231,7 @@ impl Decoder {
         let added = out.forward(mixed, phase)?;
         match &layer.mixer {
             Mixer::Attention(_) => {
-                let mut scales = norm.map(|norm| norm.scales(&added)).transpose()?;
-                if let Some(by) = self.spec.residual_scale {
-                    let ones = || added.to_dtype(DType::F32)?.ones_like();
-                    scales = Some((scales.map_or_else(ones, Ok)? * by)?);
-                }
+                let scales = self.scales(norm, &added)?;
                 let bias = out.bias().map(|bias| bias.to_dtype(DType::F32)).transpose()?;
                 kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
             }
@@ -239,6 +240,36 @@ impl Decoder {
                 kv.show_term(Term::LinearAttention(i, &added.to_dtype(DType::F32)?))
             }
         }
+    }
+
+    /// Factors of a block's output `added` in the residual stream, f32 (l, hidden), if any.
+    fn scales(&self, norm: Option<&RmsNorm>, added: &Tensor) -> Result<Option<Tensor>> {
+        let scales = norm.map(|norm| norm.scales(added)).transpose()?;
+        let Some(by) = self.spec.residual_scale else { return Ok(scales) };
+        let ones = || added.to_dtype(DType::F32)?.ones_like();
+        Ok(Some((scales.map_or_else(ones, Ok)? * by)?))
+    }
+
+    /// Shows the residual stream `[before, after]` the attention of layer `i`, if it is softmax attention; `mixed`: input of its output
+    /// projection.
+    fn show_residual(
+        &self,
+        kv: &mut KvView<'_>,
+        i: usize,
+        [before, after]: [&Tensor; 2],
+        mixed: &Tensor,
+        phase: Phase,
+    ) -> Result<()> {
+        let Layer { mixer: Mixer::Attention(attention), after: norms, .. } = &self.layers[i] else {
+            return Ok(());
+        };
+        let Some(outputs) = self.head_outputs(i)? else { return Ok(()) };
+        let [norm, _] = of_both(norms);
+        let scales = match norm.is_none() && self.spec.residual_scale.is_none() {
+            true => None,
+            false => self.scales(norm, &attention.o.forward(mixed, phase)?)?,
+        };
+        kv.show_residual(Residual { before, after, outputs: &outputs, scales: scales.as_ref() })
     }
 
     /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there.

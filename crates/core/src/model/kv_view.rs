@@ -10,7 +10,7 @@ use candle_core::{DType, Result, Tensor};
 use super::cache::{DeltaState, Seen, runs};
 use super::{Branch, Cache};
 use crate::attention::{
-    self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Site, Tail, Term,
+    self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Residual, Site, Tail, Term,
 };
 use crate::bfloat;
 
@@ -161,6 +161,24 @@ impl KvView<'_> {
                 pass.observer.wants(Point::Residual { offset: cache.len(), l }).targets
             }
             KvView::Branches { .. } | KvView::Variants { .. } | KvView::Rows { .. } => Vec::new(),
+        }
+    }
+
+    /// True if the residual stream around attention is observed at some of `l` new tokens. Sequences only.
+    pub fn shows_residual(&self, l: usize) -> bool {
+        match self {
+            KvView::Sequence { cache, pass } => {
+                pass.observer.wants(Point::Residual { offset: cache.len(), l }).residual
+            }
+            KvView::Branches { .. } | KvView::Variants { .. } | KvView::Rows { .. } => false,
+        }
+    }
+
+    /// Shows the observer the residual stream around a layer's attention. Sequences only.
+    pub fn show_residual(&mut self, of: Residual<'_>) -> Result<()> {
+        match self {
+            KvView::Sequence { pass, .. } => pass.observer.observe(Event::Residual(of)),
+            KvView::Branches { .. } | KvView::Variants { .. } | KvView::Rows { .. } => Ok(()),
         }
     }
 

@@ -8,7 +8,7 @@
 //! labels.jsonl           checks of the data's labels (see `labels`)
 //! causes.jsonl           effects of sessions, with causes/ (see `session_measures`)
 //! contrast-causes.jsonl  the same for contrasts, with causes-contrast/ (see `contrast_rows`)
-//! thought-scores.jsonl   attention to sessions by way of thoughts (see `two_hop`)
+//! thought-scores.jsonl   scores of sessions by way of thoughts (see `two_hop`, `flash_trace`)
 //! trials.jsonl           answers asked again with changes (see docs/view.md)
 //! costs.jsonl            tokens and seconds; the only file that differs between identical runs (see `cost`)
 //! ```

@@ -316,16 +316,38 @@ pub fn key_weights(
     rows: Range<usize>,
     over: OverRows,
 ) -> Result<Tensor> {
+    over_rows(q, k, site, rows, over, |weights, _| match over {
+        OverRows::Sum => weights.sum(1),
+        OverRows::Largest => weights.max(1),
+    })
+}
+
+/// Each key's softmax weight from `rows` (relative to `site.offset`), times the row's of `by`, f32 (rows), summed: f32 (heads, keys).
+pub fn weighted_keys(q: &Tensor, k: &Tensor, site: &Site, rows: Range<usize>, by: &Tensor) -> Result<Tensor> {
+    let first = rows.start;
+    over_rows(q, k, site, rows, OverRows::Sum, |weights, rows| {
+        let by = by.narrow(0, rows.start - first, rows.len())?.unsqueeze(1)?;
+        weights.broadcast_mul(&by)?.sum(1)
+    })
+}
+
+/// Softmax weights of blocks of rows, reduced by `reduce`, f32 (heads, rows, n) -> (heads, n), and merged: f32 (heads, keys).
+fn over_rows(
+    q: &Tensor,
+    k: &Tensor,
+    site: &Site,
+    rows: Range<usize>,
+    over: OverRows,
+    reduce: impl Fn(Tensor, Range<usize>) -> Result<Tensor>,
+) -> Result<Tensor> {
     let (heads, keys) = (q.dim(1)?, k.dim(1)?);
     // A quarter of the scores of attention itself, because several tensors of this size live at once.
     let step = (BLOCKS.scores / 4 / (heads * keys).max(1)).clamp(1, BLOCKS.rows);
     let mut all = Tensor::zeros((heads, keys), DType::F32, q.device())?;
     for start in rows.clone().step_by(step) {
-        let (weights, block) = weights_of(q, k, site, start..(start + step).min(rows.end))?;
-        let part = match over {
-            OverRows::Sum => weights.sum(1)?,
-            OverRows::Largest => weights.max(1)?,
-        };
+        let rows = start..(start + step).min(rows.end);
+        let (weights, block) = weights_of(q, k, site, rows.clone())?;
+        let part = reduce(weights, rows)?;
         all = over.merged(&all, &part.pad_with_zeros(1, block.start, keys - block.end)?)?;
     }
     Ok(all)

@@ -20,8 +20,8 @@ pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
 
-pub(super) use chunked::row_weights;
 use chunked::{BLOCKS, Chunked};
+pub(super) use chunked::{row_weights, weighted_keys};
 use cpu::Cpu;
 use kernel::Kernel;
 pub use kernel::OverRows;

@@ -57,8 +57,8 @@ pub(super) fn refusal(branch: &Pending) -> Option<String> {
         format!("the first row after it, {at}, is not in the branch's own part of the {n} tokens")
     } else if !branch.knockouts.is_empty() {
         "knock-outs cannot be combined with it".to_owned()
-    } else if observe.norms || observe.top_keys.is_some() || !observe.targets.is_empty() {
-        "norms, largest keys and attributions are not measured under it".to_owned()
+    } else if observe.norms || observe.top_keys.is_some() || observe.attributes() {
+        "norms, largest keys, attributions and routes are not measured under it".to_owned()
     } else if observe.likeliest.is_some() {
         "likelihoods of the prompt are not measured under it".to_owned()
     } else if branch.choices.iter().any(|choice| matches!(choice.task, Task::Force(_))) {

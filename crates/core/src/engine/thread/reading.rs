@@ -59,7 +59,7 @@ impl Queued {
             let Branch { tokens, knockouts, evict, observe, tasks } = branch;
             let choices = tasks.into_iter().zip(sinks.by_ref());
             let choices: Vec<Choice> = choices.map(|(task, sink)| Choice { task, sink }).collect();
-            let inside = match observe.norms || !observe.targets.is_empty() {
+            let inside = match observe.norms || observe.attributes() {
                 true => observe.first_row(),
                 false => None,
             };

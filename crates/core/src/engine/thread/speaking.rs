@@ -109,6 +109,7 @@ impl OfPrompt {
             norms: measurement.finish_norms()?,
             kept: self.kept.clone(),
             attributions: measurement.finish_attributions(engine)?,
+            routes: measurement.finish_routes(),
             measurement,
             generated,
             reused: self.reused,

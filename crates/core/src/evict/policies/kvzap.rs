@@ -1,20 +1,21 @@
 //! A small regression that predicts which keys a repetition of the history would attend to, after KVzip (arXiv 2505.23416) and KVzap
 //! (arXiv 2601.07891).
 //!
-//! The first 512 tokens of the history are read twice, one after the other. A key's importance is the largest weight that it gets from
+//! The first 512 tokens of the history are read again after themselves. A key's importance is the largest weight that it gets from
 //! the second reading, over rows and the query heads of its key/value head. A ridge regression for each layer and key/value head from
 //! a key before its rotation and its value to the logarithm of the importance scores all keys of the history. NVIDIA's KVzap is fitted
 //! to many texts in advance, reads hidden states, thresholds instead of keeping a budget, and always keeps the latest tokens.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
 
 use super::super::collector::evicting;
 use super::super::policy::{LayerKeys, Policy};
-use super::super::rotation::unrotated;
+use super::super::rotation::Unrotation;
 use crate::attention::{Event, Observer, OverRows, Point, Wanted, key_weights};
-use crate::model::{AttentionSpec, Decoder};
+use crate::model::{Cache, Decoder};
 use crate::transfer;
 
 /// Tokens that the regression is fitted on.
@@ -27,21 +28,24 @@ const PENALTY: f64 = 0.1;
 const LEAST: f64 = 1e-8;
 
 pub struct Kvzap {
-    /// By layer: weights of the features, f32 (kv_heads, 2 * head_dim, 1). The intercept is left out: it changes no order.
-    weights: BTreeMap<usize, Tensor>,
+    /// By layer: weights of the features, f32 (kv_heads, 2 * head_dim, 1), and the history's rotations, which layers share. The intercept
+    /// is left out: it changes no order.
+    layers: BTreeMap<usize, (Tensor, Arc<Unrotation>)>,
 }
 
 impl Kvzap {
-    /// Fits to the beginning of `history`.
-    pub fn fitted(decoder: &Decoder, history: &[u32]) -> Result<Self> {
-        let history = &history[..history.len().min(TOKENS)];
+    /// Fits to the beginning of `history`, which `cache` has read.
+    pub fn fitted(decoder: &Decoder, cache: &Cache, history: &[u32]) -> Result<Self> {
+        let (end, history) = (history.len(), &history[..history.len().min(TOKENS)]);
         let keys = history.len();
-        let mut cache = decoder.cache(2 * keys)?;
+        // Read anew by caches that cannot go back to there.
+        let mut cache = cache.fork(keys, 2 * keys)?;
+        let unread = history.get(cache.len()..).unwrap_or_default();
         let mut second = Second { keys, largest: evicting(decoder.spec()).map(|(i, _)| (i, None)).collect() };
-        for chunk in [history, history].iter().flat_map(|reading| reading.chunks(CHUNK)) {
+        for chunk in [unread, history].iter().flat_map(|reading| reading.chunks(CHUNK)) {
             decoder.fill_cache(chunk, &mut cache, &mut second)?;
         }
-        let mut weights = BTreeMap::new();
+        let mut layers: BTreeMap<usize, (Tensor, Arc<Unrotation>)> = BTreeMap::new();
         for (layer, spec) in evicting(decoder.spec()) {
             let (Some((k, v)), Some(Some(largest))) =
                 (cache.before(layer, keys)?, second.largest.get(&layer))
@@ -50,24 +54,31 @@ impl Kvzap {
             };
             let importance = largest.reshape((spec.kv_heads, spec.heads / spec.kv_heads, keys))?.max(1)?;
             let target = importance.clamp(LEAST, 1.0)?.log()?;
-            weights.insert(layer, fit(&features(&k, &v, spec)?, &target)?);
+            let (rope, device) = (&spec.rope, k.device());
+            let known = layers.values().map(|(_, known)| known).find(|known| known.serves(rope, device));
+            let rotation = match known {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(Unrotation::new(0..end, rope, device)?),
+            };
+            let weights = fit(&features(&k, &v, &rotation)?, &target)?;
+            layers.insert(layer, (weights, rotation));
         }
-        Ok(Kvzap { weights })
+        Ok(Kvzap { layers })
     }
 }
 
 impl Policy for Kvzap {
     fn scores(&self, layer: &LayerKeys<'_>) -> Result<Tensor> {
-        let Some(weights) = self.weights.get(&layer.layer) else {
+        let Some((weights, rotation)) = self.layers.get(&layer.layer) else {
             candle_core::bail!("This is a bug: layer {} has no regression", layer.layer)
         };
-        features(&layer.k, &layer.v, layer.spec)?.matmul(weights)?.squeeze(2)
+        features(&layer.k, &layer.v, rotation)?.matmul(weights)?.squeeze(2)
     }
 }
 
 /// Keys before their rotation and values: f32 (kv_heads, keys, 2 * head_dim).
-fn features(k: &Tensor, v: &Tensor, spec: &AttentionSpec) -> Result<Tensor> {
-    let k = unrotated(&k.transpose(0, 1)?, 0, &spec.rope)?.transpose(0, 1)?;
+fn features(k: &Tensor, v: &Tensor, rotation: &Unrotation) -> Result<Tensor> {
+    let k = rotation.of(&k.transpose(0, 1)?)?.transpose(0, 1)?;
     Tensor::cat(&[&k, &v.to_dtype(k.dtype())?], 2)?.contiguous()
 }
 

@@ -2,8 +2,8 @@
 //! again.
 //!
 //! The history is prefilled once per case; readings are batched from the question on. Random stretches are blocked as controls
-//! ([`palimpsest_data::statistics::control`]). Indirect effects through later sessions remain. [`super::session_measures`] records
-//! attention for comparison.
+//! ([`palimpsest_data::statistics::control`]). Indirect effects through later sessions remain. [`super::session_measures`] and
+//! [`super::flash_trace`] record attention for comparison.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -15,8 +15,10 @@ use palimpsest_core::span::Span;
 
 use super::case::{CaseAnswers, ReadingCost, taken};
 use super::contrast_rows::AblationKind;
+use super::flash_trace;
 use super::log::{Ablation, CauseLog};
 use super::session_measures::{SessionMeasures, measures_file, sessions};
+use super::two_hop::Scores;
 use super::{Measured, Task, all_read, unless_stopped, windows};
 use crate::progress::{Steps, Work};
 use crate::runs::condition::named;
@@ -56,40 +58,43 @@ pub(super) fn measure(
     options: CauseOptions,
 ) -> anyhow::Result<Measured> {
     let windows = windows(&task.kinds, (options.windows, options.softmax_only))?;
-    let mut log = CauseLog::open(task)?;
+    let (mut log, mut scores) = (CauseLog::open(task)?, Scores::open(&task.folder.dir)?);
     let unit = if task.of == Measure::Contrast { "contrasts" } else { "answers" };
     let measures_of = |store: &AttentionStore| measures_file(task.of, AnswerKey::of_store(store));
-    let missing = |store: &AttentionStore, log: &CauseLog| {
+    let missing = |store: &AttentionStore, log: &CauseLog| -> Vec<Ablation> {
         let all = blocks(store, &windows, options).into_iter();
-        let missing: Vec<Ablation> = all.filter(|block| log.drop(store, block).is_none()).collect();
-        (missing, SessionMeasures::is_there(&task.folder.dir, &measures_of(store)))
+        all.filter(|block| log.drop(store, block).is_none()).collect()
     };
-    let cost = |case: &CaseAnswers<'_>, log: &CauseLog| {
+    // Measures and scores to record, and the passes that they take.
+    let unread = |store: &AttentionStore, scores: &Scores| {
+        let measures = !SessionMeasures::is_there(&task.folder.dir, &measures_of(store));
+        let routes = flash_trace::is_missing(task, store, scores);
+        (measures, routes, usize::from(measures) + flash_trace::PASSES * usize::from(routes))
+    };
+    let cost = |case: &CaseAnswers<'_>, log: &CauseLog, scores: &Scores| {
         let mut readings = 0;
-        // Beside the blocked paths, one pass for the metric and one for the measures.
-        let passes = case.answers.iter().map(|store| match missing(store, log) {
-            (missing, true) if missing.is_empty() => 0,
-            (missing, has_measures) => {
-                readings += missing.len();
-                missing.len() + 1 + usize::from(!has_measures)
-            }
+        // Beside the blocked paths, one pass for the metric and those for measures and scores.
+        let passes = case.answers.iter().map(|store| {
+            let (missing, others) = (missing(store, log).len(), unread(store, scores).2);
+            readings += missing;
+            if missing + others == 0 { 0 } else { missing + others + 1 }
         });
         let passes: Vec<usize> = passes.collect();
         ReadingCost { readings, ..case.cost_in_place(&passes) }
     };
-    let mut left =
-        task.announced("forward passes with a session or a control hidden", |case| cost(case, &log))?;
+    let mut left = task
+        .announced("forward passes with a session or a control hidden", |case| cost(case, &log, &scores))?;
     let mut measured = Measured::default();
     let mut steps = Steps::new(unit, left.asked, task.show).brief(true);
     let status = steps.status();
     for case in task.cases() {
         let case = case?;
-        let mut go_on = task.hears(steps.status(), &mut left, cost(&case, &log));
+        let mut go_on = task.hears(steps.status(), &mut left, cost(&case, &log, &scores));
         for (answer, store) in case.answers.iter().enumerate() {
             let name = format!("{} {}", store.case, named(&store.probe, &store.condition));
-            let (missing, has_measures) = missing(store, &log);
+            let (missing, (measures, routes, others)) = (missing(store, &log), unread(store, &scores));
             measured.skipped += blocks(store, &windows, options).len() - missing.len();
-            if missing.is_empty() && has_measures {
+            if missing.is_empty() && others == 0 {
                 continue;
             }
             status.begin(&name, "prefill");
@@ -99,11 +104,15 @@ pub(super) fn measure(
             let begun = Instant::now();
 
             // 1. Prefill the history; measure attention of the unchanged answer.
-            let measures = measures_of(store);
-            if !has_measures {
+            if measures {
                 let read = SessionMeasures::read(session, store, prompt.cut, target, &mut go_on);
                 let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
-                read.save(&task.folder.dir, &measures, store, task.of)?;
+                read.save(&task.folder.dir, &measures_of(store), store, task.of)?;
+            }
+            if routes {
+                let read = flash_trace::read(session, (store, prompt.cut), &task.text, &mut go_on);
+                let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
+                scores.append([read])?;
             }
 
             // 2. Score the answer unchanged, then with each path blocked.
@@ -111,7 +120,7 @@ pub(super) fn measure(
             let Some(metric) = unless_stopped(&store.case, metric)? else { return Ok(measured.stopped()) };
             measured.histories.0 += begun.elapsed().as_secs_f64();
             measured.histories.1 += session.take_usage().0;
-            status.did(Work::Answer, case.own_tokens(answer) * (1 + usize::from(!has_measures)));
+            status.did(Work::Answer, case.own_tokens(answer) * (1 + others));
             let hide =
                 |block: &Ablation| prompt.hidden(std::slice::from_ref(&block.tokens), block.layers.as_ref());
             let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();

@@ -12,6 +12,7 @@ pub mod case;
 pub mod context_cite;
 pub mod contrast_rows;
 pub mod control_pool;
+pub mod flash_trace;
 mod log;
 pub mod removed;
 pub mod repair_rows;

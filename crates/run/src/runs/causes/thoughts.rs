@@ -3,7 +3,8 @@
 //! Called by `palimpsest causes --thoughts`. The thought's text stays as it was; paths between a session, the rows of the thought's
 //! sentences and the rows of question and answer are blocked ([`ThoughtPath`]). Whole minus direct effect is what goes through the thought's
 //! rows. Words that the thought took from a session stay in its text, so their effect counts as none of the session's. If hiding a session
-//! from the thought too adds less than a threshold, single sentences are skipped. Beside the effects, [`super::two_hop`] is recorded.
+//! from the thought too adds less than a threshold, single sentences are skipped. Beside the effects, [`super::two_hop`] and
+//! [`super::flash_trace`] are recorded.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,9 +20,10 @@ use palimpsest_core::text::{Sentence, StreamDecoder};
 use palimpsest_data::ground::jsonl::RowLog;
 
 use super::case::{CaseAnswers, ReadingCost, SessionChoice};
+use super::flash_trace;
 use super::rows::{CauseLine, ThoughtPath, ThoughtRow, open_log};
 use super::session_measures::sessions;
-use super::two_hop::{self, ScoreRow, THOUGHT_SCORES, TWO_HOPS};
+use super::two_hop::{self, Scores, TWO_HOPS};
 use super::{Measured, Task, all_read, layers_open, unless_stopped, unusable, windows};
 use crate::progress::{Steps, Work};
 use crate::runs::condition::named;
@@ -138,7 +140,7 @@ fn of_row(row: &ThoughtRow) -> (Key, f64) {
 struct Log {
     file: RowLog<CauseLine>,
     there: BTreeMap<Key, f64>,
-    scores: RowLog<ScoreRow>,
+    scores: Scores,
 }
 
 impl Log {
@@ -146,7 +148,7 @@ impl Log {
         let file = open_log(dir)?;
         let of = |line: &CauseLine| if let CauseLine::Thought(row) = line { Some(of_row(row)) } else { None };
         let there = file.rows.iter().filter_map(of).collect();
-        Ok(Log { file, there, scores: RowLog::open(dir, THOUGHT_SCORES)? })
+        Ok(Log { file, there, scores: Scores::open(dir)? })
     }
 
     fn drop(&self, thought: &Thought<'_>, one: Path<'_>) -> Option<f64> {
@@ -161,9 +163,11 @@ impl Log {
         Some(drop(ThoughtPath::Whole)? - drop(ThoughtPath::Direct)?)
     }
 
-    fn is_scored(&self, store: &AttentionStore) -> bool {
-        let key = AnswerKey::of_store(store).owned();
-        self.scores.rows.iter().any(|row| row.answer == key && row.method == TWO_HOPS)
+    /// Scores to measure, and the passes that they take.
+    fn unscored(&self, task: &Task<'_>, store: &AttentionStore) -> (bool, bool, usize) {
+        let hops = !self.scores.has(store, TWO_HOPS);
+        let routes = flash_trace::is_missing(task, store, &self.scores);
+        (hops, routes, usize::from(hops) + flash_trace::PASSES * usize::from(routes))
     }
 
     /// Paths of an answer that are not there yet, as far as known before reading, and the number of those that are.
@@ -194,13 +198,14 @@ pub(super) fn measure(
     let mut log = Log::open(&task.folder.dir)?;
     let cost = |case: &CaseAnswers<'_>, log: &Log| {
         let mut readings = 0;
-        // Beside the blocked paths, one pass for the metric and one for the attention.
+        // Beside the blocked paths, one pass for the metric and those for the scores.
         let passes = (0..case.answers.len()).map(|answer| {
             // A thought that cannot be decoded is reported when its turn comes.
             let Ok(Some(thought)) = Thought::of(case, answer, &task.text) else { return 0 };
-            let (missing, is_scored) = (log.missing(&thought, options).0.len(), log.is_scored(thought.store));
+            let (missing, scores) =
+                (log.missing(&thought, options).0.len(), log.unscored(task, thought.store).2);
             readings += missing;
-            if missing == 0 && is_scored { 0 } else { missing + 1 + usize::from(!is_scored) }
+            if missing + scores == 0 { 0 } else { missing + scores + 1 }
         });
         let passes: Vec<usize> = passes.collect();
         ReadingCost { readings, ..case.cost_in_place(&passes) }
@@ -217,27 +222,33 @@ pub(super) fn measure(
             let Some(thought) = Thought::of(&case, answer, &task.text)? else { continue };
             thoughts += 1;
             let (store, history) = (thought.store, thought.prompt.history());
-            let ((missing, found), is_scored) = (log.missing(&thought, options), log.is_scored(store));
+            let ((missing, found), (hops, routes, scores)) =
+                (log.missing(&thought, options), log.unscored(task, store));
             measured.skipped += found;
-            if missing.is_empty() && is_scored {
+            if missing.is_empty() && scores == 0 {
                 continue;
             }
             let name = format!("{} {}", store.case, named(&store.probe, &store.condition));
             status.begin(&name, "prefill");
             session.take_usage();
             let begun = Instant::now();
-            if !is_scored {
-                let of = (store, thought.prompt.cut);
+            let of = (store, thought.prompt.cut);
+            if hops {
                 let rows = (thought.first, &*thought.sentences);
                 let read = two_hop::read(session, of, rows, &mut go_on);
                 let Some(scores) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
-                log.scores.append_all(scores.into())?;
+                log.scores.append(scores)?;
+            }
+            if routes {
+                let read = flash_trace::read(session, of, &task.text, &mut go_on);
+                let Some(scores) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
+                log.scores.append([scores])?;
             }
             let metric = Metric::read(session, &history, case.target(answer), &mut go_on);
             let Some(metric) = unless_stopped(&store.case, metric)? else { return Ok(measured.stopped()) };
             measured.histories.0 += begun.elapsed().as_secs_f64();
             measured.histories.1 += session.take_usage().0;
-            status.did(Work::Answer, case.own_tokens(answer) * (1 + usize::from(!is_scored)));
+            status.did(Work::Answer, case.own_tokens(answer) * (1 + scores));
 
             let begun = Instant::now();
             let is_single = |one: &Path<'_>| one.session.is_some() && one.sentence.is_some();

@@ -1,16 +1,16 @@
 //! Two-hop attention: how much an answer attends to each session, directly and by way of the sentences of its thought.
 //!
 //! With A the attention weights, summed over a span's keys and averaged over its rows, heads and the layers that see everything: A(answer,
-//! s) + sum over sentences t of A(answer, t) A(t, s). Held against exact effects through thoughts. FlashTrace (Pan et al. 2026, arXiv 2602.01914)
-//! traces in the same two steps, but weighs tokens by the L1 nearness of their weighted values to the residual stream, which a run does not
-//! record; this is not FlashTrace.
+//! s) + sum over sentences t of A(answer, t) A(t, s). Held against exact effects through thoughts, beside [`super::flash_trace`].
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::{Branch, Event, Observe, Request, RequestError, Reuse, Rows, Session, Task};
 use palimpsest_core::span::Span;
 use palimpsest_core::text::Sentence;
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 use serde::{Deserialize, Serialize};
 
 use super::session_measures::sessions;
@@ -28,6 +28,24 @@ pub struct ScoreRow {
     pub answer: AnswerKey,
     pub method: String,
     pub scores: BTreeMap<String, f64>,
+}
+
+/// The folder's scores.
+pub(super) struct Scores(RowLog<ScoreRow>);
+
+impl Scores {
+    pub fn open(dir: &Path) -> Result<Self, JsonlError> {
+        RowLog::open(dir, THOUGHT_SCORES).map(Scores)
+    }
+
+    pub fn has(&self, store: &AttentionStore, method: &str) -> bool {
+        let key = AnswerKey::of_store(store).owned();
+        self.0.rows.iter().any(|row| row.answer == key && row.method == method)
+    }
+
+    pub fn append(&mut self, rows: impl Into<Vec<ScoreRow>>) -> Result<(), JsonlError> {
+        self.0.append_all(rows.into())
+    }
 }
 
 /// Both scores of every session, from one forward pass after the first `cut` tokens. `first`: the first of the answer's rows; `sentences`:
