@@ -13,7 +13,9 @@ use super::blocks::BlocksError;
 use super::mapped::{Mapped, map};
 
 pub mod block;
+mod grids;
 pub mod header;
+mod i_quants;
 pub mod value;
 
 pub use block::{BlockType, dequantise};
@@ -249,7 +251,7 @@ impl GgufFile {
 
 /// Dequantised blocks on a device, in `dtype`. The outer error is [`BlocksError`] for partial blocks, the inner one Candle's.
 ///
-/// Quantised weights are uploaded as they are and dequantised on the GPU in parts, to bound the f32 buffer. Dense weights, and MXFP4, which
+/// Quantised weights are uploaded as they are and dequantised on the GPU in parts, to bound the f32 buffer. Dense weights, and types that
 /// Candle does not support, are converted before the upload.
 pub fn values_on(
     stored: BlockType,
