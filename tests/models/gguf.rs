@@ -143,8 +143,8 @@ fn faulty_tensors_are_refused_with_their_name() {
     assert!(tensor(&[0], 0, 0).contains("a dimension of length 0"));
     assert!(tensor(&[], 0, 0).contains("0 dimensions"));
     assert!(tensor(&[1; 5], 0, 0).contains("5 dimensions"));
-    let unreadable = tensor(&[32], 20, 0);
-    assert!(unreadable.contains("type 20 (IQ4_NL)") && unreadable.contains("Q4_0"), "{unreadable}");
+    let unreadable = tensor(&[32], 41, 0);
+    assert!(unreadable.contains("type 41 (Q1_0)") && unreadable.contains("Q4_0"), "{unreadable}");
     assert!(tensor(&[32], 999, 0).contains("type 999,"));
     assert!(tensor(&[48], 39, 0).contains("not a multiple of the 32 in a MXFP4 block"));
     assert!(refusal(|gguf| gguf.tensors[1].name = "plain").contains("tensor \"plain\" appears twice"));
