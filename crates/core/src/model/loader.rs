@@ -224,7 +224,8 @@ impl Loader {
                 }
             }
             Checkpoint::Gguf(file) => {
-                let (bytes, dtype) = nvfp4::blocks(file, &stored, None, &mut self.used)?;
+                let (bytes, dtype) = file.blocks(&stored, None)?;
+                self.used.extend(file.scale_of(&stored));
                 let order = part.or_else(|| self.row_order(&weight, outputs));
                 let columns = self.column_order(&weight, inputs);
                 self.blocks(&bytes, dtype, [outputs, inputs], (order, columns), shared.as_ref(), bias)?
@@ -301,7 +302,8 @@ impl Loader {
             let bias = || self.entry(bias, expert, &[count, outputs], self.formats.activations);
             let bias = spec.bias.then(bias).transpose()?;
             let Checkpoint::Gguf(file) = &self.checkpoint else { return Err(ModelError::NoFile) };
-            let (bytes, dtype) = nvfp4::blocks(file, &weight, Some(expert), &mut self.used)?;
+            let (bytes, dtype) = file.blocks(&weight, Some(expert))?;
+            self.used.extend(file.scale_of(&weight));
             let linear = self.blocks(&bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
             self.used.insert(weight);
             Ok(linear)
