@@ -15,6 +15,7 @@ mod heads;
 pub mod induction;
 mod knockout;
 mod measures;
+mod nvfp4;
 mod own_text;
 pub mod reference;
 mod released;

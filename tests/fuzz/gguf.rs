@@ -13,7 +13,7 @@ use super::allocator::largest_of;
 use super::{apply, cases, edits};
 use crate::models::gguf_bytes::{Gguf, Meta, Tensor};
 
-/// A valid file with typical contents: llama sizes, a vocabulary, an expert stack in MXFP4.
+/// A valid file with typical contents: llama sizes, a vocabulary, an expert stack in MXFP4, a weight in IQ1_S.
 fn valid() -> Vec<u8> {
     let mut gguf = Gguf::small();
     for (key, number) in [
@@ -29,7 +29,8 @@ fn valid() -> Vec<u8> {
     gguf.metadata.push(("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5)));
     gguf.tensors.push(Tensor { name: "stack", dims: vec![32, 1, 2], code: 39, offset: 64 });
     gguf.tensors.push(Tensor { name: "token_embd.weight", dims: vec![8, 3], code: 1, offset: 128 });
-    gguf.data.resize(128 + 48, 0);
+    gguf.tensors.push(Tensor { name: "small", dims: vec![256, 1], code: 19, offset: 192 });
+    gguf.data.resize(192 + 50, 0);
     gguf.bytes()
 }
 
@@ -47,7 +48,7 @@ fn check_header(bytes: &[u8]) -> Result<(), TestCaseError> {
 
 #[test]
 fn the_file_that_is_mutated_is_valid() {
-    assert_eq!(Header::parse(&valid(), Path::new("fuzz.gguf")).unwrap().tensors.len(), 4);
+    assert_eq!(Header::parse(&valid(), Path::new("fuzz.gguf")).unwrap().tensors.len(), 5);
 }
 
 proptest! {

@@ -28,6 +28,9 @@ fn valid() -> Vec<u8> {
         ("x_blocks", Dtype::U8, &[2, 1, 2, 16], 64),
         ("x_scales", Dtype::U8, &[2, 1, 2], 4),
         ("y", Dtype::BF16, &[5], 10),
+        ("z_packed", Dtype::U8, &[2, 16], 32),
+        ("z_scale", Dtype::F8_E4M3, &[2, 2], 4),
+        ("z_global_scale", Dtype::F32, &[1], 4),
     ])
 }
 
@@ -41,6 +44,9 @@ fn check_folder(dir: &Path) -> Result<(), TestCaseError> {
             let scales = format!("{name}_scale_inv");
             let _ = folder.fp8_tensor(name, &scales, (2, 4), &Device::Cpu, DType::F32);
             let _ = folder.mxfp4_tensor(name.trim_end_matches("_blocks"), 0, &Device::Cpu, DType::F32);
+            if let Some(parts) = folder.nvfp4_parts(name.trim_end_matches("_packed")) {
+                let _ = folder.nvfp4_tensor(&parts, &Device::Cpu, DType::F32);
+            }
         }
     });
     // Files are a few kilobytes; reading and parsing one takes a multiple.
@@ -55,6 +61,7 @@ fn the_files_that_are_mutated_are_valid() {
     let folder = SafetensorsFolder::open(dir.path()).unwrap();
     folder.fp8_tensor("w", "w_scale_inv", (2, 4), &Device::Cpu, DType::F32).unwrap();
     folder.mxfp4_tensor("x", 1, &Device::Cpu, DType::F32).unwrap();
+    folder.nvfp4_tensor(&folder.nvfp4_parts("z").unwrap(), &Device::Cpu, DType::F32).unwrap();
     let dir = tempfile::tempdir().unwrap();
     shards(dir.path(), INDEX.as_bytes());
     assert_eq!(SafetensorsFolder::open(dir.path()).unwrap().names().count(), 2);

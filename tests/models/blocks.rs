@@ -1,7 +1,7 @@
 //! Block formats of weights decode as in torch, transformers and gguf (tests/fixtures/blocks.json).
 
 use palimpsest_core::model::weights::BlockType;
-use palimpsest_core::model::weights::blocks::{e8m0, fp8_block_scaled, fp8_e4m3, mxfp4};
+use palimpsest_core::model::weights::blocks::{e8m0, fp8_block_scaled, fp8_e4m3, mxfp4, nvfp4};
 use palimpsest_core::model::weights::gguf::dequantise;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
 }
 
-const TYPES: [BlockType; 14] = [
+const TYPES: [BlockType; 26] = [
     BlockType::F32,
     BlockType::F16,
     BlockType::BF16,
@@ -38,6 +38,18 @@ const TYPES: [BlockType; 14] = [
     BlockType::Q5K,
     BlockType::Q6K,
     BlockType::Mxfp4,
+    BlockType::IQ1_S,
+    BlockType::IQ1_M,
+    BlockType::IQ2_XXS,
+    BlockType::IQ2_XS,
+    BlockType::IQ2_S,
+    BlockType::IQ3_XXS,
+    BlockType::IQ3_S,
+    BlockType::IQ4_NL,
+    BlockType::IQ4_XS,
+    BlockType::TQ1_0,
+    BlockType::TQ2_0,
+    BlockType::NVFP4,
 ];
 
 #[test]
@@ -145,6 +157,15 @@ fn mxfp4_holds_its_sixteen_values_low_half_first_at_the_smallest_and_largest_sca
 }
 
 #[test]
+fn nvfp4_groups_have_the_values_that_compressed_tensors_gives_them() {
+    let reference = &reference()["nvfp4"];
+    let (blocks, scales) = (bytes(&reference["blocks"]), bytes(&reference["scales"]));
+    let number = floats(&reference["number"])[0];
+    let found = nvfp4(&blocks, &scales, |scale| scale / number).unwrap();
+    assert!(same(&found, &floats(&reference["values"])), "{:?}", &found[..16]);
+}
+
+#[test]
 fn lengths_that_do_not_agree_are_refused_with_both_numbers() {
     let refusal = |found: Result<Vec<f32>, _>| match found {
         Err(palimpsest_core::model::weights::BlocksError::Length { found, expected, .. }) => {
@@ -153,6 +174,7 @@ fn lengths_that_do_not_agree_are_refused_with_both_numbers() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refusal(mxfp4(&[0; 31], &[0; 2])), (31, 32));
+    assert_eq!(refusal(nvfp4(&[0; 15], &[0; 2], |scale| scale)), (15, 16));
     assert_eq!(refusal(fp8_block_scaled(&[0; 5], &[1.0], 2, 3, (2, 3))), (5, 6));
     assert_eq!(refusal(fp8_block_scaled(&[0; 6], &[1.0], 2, 3, (2, 2))), (1, 2));
     assert!(fp8_block_scaled(&[], &[], usize::MAX, 2, (2, 2)).is_err());

@@ -279,3 +279,46 @@ fn mxfp4_weights_are_read_expert_by_expert() {
             .contains("no entry 2")
     );
 }
+
+#[test]
+fn nvfp4_weights_are_read_by_the_names_of_both_writers() {
+    let dir = tempfile::tempdir().unwrap();
+    let reference = &reference()["nvfp4"];
+    let (blocks, scales) = (bytes(&reference["blocks"]), bytes(&reference["scales"]));
+    let number = floats(&reference["number"])[0];
+    let one = |number: f32| number.to_le_bytes().to_vec();
+    let folder = folder(
+        dir.path(),
+        &[
+            ("divided_packed", Dtype::U8, &[4, 32], blocks.clone()),
+            ("divided_scale", Dtype::F8_E4M3, &[4, 4], scales.clone()),
+            ("divided_global_scale", Dtype::F32, &[1], one(number)),
+            ("times", Dtype::U8, &[4, 32], blocks.clone()),
+            ("times_scale", Dtype::F8_E4M3, &[4, 4], scales.clone()),
+            ("times_scale_2", Dtype::F32, &[], one(0.25)),
+            ("odd_packed", Dtype::U8, &[4, 32], blocks.clone()),
+            ("odd_scale", Dtype::F8_E4M3, &[2, 8], scales.clone()),
+            ("odd_global_scale", Dtype::F32, &[1], one(number)),
+            ("two_packed", Dtype::U8, &[4, 32], blocks),
+            ("two_scale", Dtype::F8_E4M3, &[4, 4], scales),
+            ("two_global_scale", Dtype::F32, &[2], [one(number), one(number)].concat()),
+            ("plain", Dtype::F32, &[1], one(number)),
+        ],
+    );
+    let read = |name: &str| folder.nvfp4_tensor(&folder.nvfp4_parts(name).unwrap(), &Device::Cpu, DType::F32);
+    let divided = read("divided").unwrap();
+    let expected = floats(&reference["values"]);
+    assert_eq!((divided.dims(), numbers(&divided)), (&[4, 64][..], expected.clone()));
+    for (times, divided) in numbers(&read("times").unwrap()).into_iter().zip(expected) {
+        // Both rounded to f32 after each operation.
+        let expected = divided * number * 0.25;
+        assert!((times - expected).abs() <= 4e-7 * expected.abs(), "{times}, not {expected}");
+    }
+    assert_eq!(folder.nvfp4_parts("plain"), None);
+    let refusal = |name: &str| read(name).unwrap_err().to_string();
+    assert!(
+        refusal("odd")
+            .contains("\"odd_scale\" is stored as F8_E4M3 of shape [2, 8] where F8_E4M3 of shape [4, 4]")
+    );
+    assert!(refusal("two").contains("where one number of a float type was expected"));
+}

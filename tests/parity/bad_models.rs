@@ -73,6 +73,21 @@ fn every_wrong_field_of_a_config_is_refused_by_its_name() {
         ),
         ("rope_parameters", json!({"rope_type": "default", "ntk_alpha": 2.0}), "`ntk_alpha` is 2.0"),
         ("quantization_config", json!({"quant_method": "gptq"}), "`quant_method` is `gptq`"),
+        (
+            "quantization_config",
+            json!({"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+            "`format` is `pack-quantized`",
+        ),
+        (
+            "quantization_config",
+            json!({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "transform_config": {"R1": 1}}),
+            "`transform_config` has transforms of weights",
+        ),
+        (
+            "quantization_config",
+            json!({"quant_method": "modelopt", "quant_algo": "FP8"}),
+            "`quant_algo` is `FP8`",
+        ),
         ("rope_parameters", json!({"rope_type": "default", "rope_theta": 0}), "`rope_theta` is 0"),
         ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4}), "`factor` is missing"),
         ("rope_parameters", json!(7), "is 7, not an object"),

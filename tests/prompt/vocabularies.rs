@@ -1,5 +1,6 @@
 //! Released vocabularies: their tokenizer.json, and their GGUF conversions. The ids are Hugging Face's (tests/fixtures/README.md).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use palimpsest::benchmarks::SampleSpec;
@@ -8,7 +9,7 @@ use palimpsest::chat::{self, MessageRole};
 use palimpsest::prompt::{PromptBuilder, SegmentNumbers, Templates};
 use palimpsest_core::model::weights::GgufFile;
 use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
-use palimpsest_core::text::{ChatTemplate, KNOWN_PRE_TOKENIZERS, Tokenizer};
+use palimpsest_core::text::{ChatTemplate, Tokenizer, known_pre_tokenizers};
 use serde::de::DeserializeOwned;
 
 /// Pre-tokeniser names as llama.cpp's converter writes them; the folders have the same names.
@@ -70,11 +71,60 @@ fn the_bytes_of_tokens_join_to_what_they_decode_to() {
     }
 }
 
+/// The vocabulary of gpt-2 behind another pre-tokeniser.
+fn behind(pre: &str) -> Tokenizer {
+    let file = GgufFile::open(&[place("gpt-2").join("vocab.gguf")]).unwrap();
+    let mut fields = tokenizer_fields(&file).unwrap();
+    fields.pre = Some(pre.to_owned());
+    Tokenizer::from_gguf_metadata(&fields).unwrap()
+}
+
+/// Names without a fixture, each with the tested name that splits alike.
+const OTHERS: [(&str, &str); 23] = [
+    ("default", "gpt-2"),
+    ("granite-docling", "gpt-2"),
+    ("trillion", "gpt-2"),
+    ("exaone4", "gpt-2"),
+    ("mpt", "olmo"),
+    ("refact", "smollm"),
+    ("starcoder", "smollm"),
+    ("exaone", "smollm"),
+    ("minerva-7b", "smollm"),
+    ("llama3", "llama-bpe"),
+    ("llama-v3", "llama-bpe"),
+    ("falcon3", "llama-bpe"),
+    ("pixtral", "llama-bpe"),
+    ("midm-2.0", "llama-bpe"),
+    ("lfm2", "llama-bpe"),
+    ("glm5", "glm4"),
+    ("dbrx", "chatglm-bpe"),
+    ("smaug-bpe", "chatglm-bpe"),
+    ("deepseek-r1-qwen", "qwen2"),
+    ("megrez", "hunyuan"),
+    ("llama4", "gpt-4o"),
+    ("kanana2", "gpt-4o"),
+    ("hunyuan-dense", "deepseek-v3"),
+];
+
 #[test]
-fn every_name_of_a_pre_tokenizer_is_tested_or_another_name_of_one_that_is() {
-    let others = ["default", "llama3", "llama-v3"];
-    for name in KNOWN_PRE_TOKENIZERS {
-        assert!(NAMES.contains(&name) || others.contains(&name), "{name} has no fixture");
+fn further_pre_tokenizers_give_hugging_faces_ids_and_other_names_those_of_their_own() {
+    let texts: Vec<String> = read("texts.json");
+    let splits: BTreeMap<String, Vec<Vec<u32>>> = read("splits.json");
+    let ids = |pre: &str| {
+        let tokenizer = behind(pre);
+        texts.iter().map(|text| tokenizer.encode(text).unwrap()).collect::<Vec<_>>()
+    };
+    for (name, expected) in &splits {
+        for ((text, found), expected) in texts.iter().zip(ids(name)).zip(expected) {
+            assert_eq!(&found, expected, "{name}: {text:?}");
+        }
+    }
+    for (other, name) in OTHERS {
+        assert!(ids(other) == ids(name), "{other} splits unlike {name}");
+    }
+    for name in known_pre_tokenizers() {
+        let tested = NAMES.contains(&name) || splits.contains_key(name);
+        assert!(tested || OTHERS.iter().any(|(other, _)| *other == name), "{name} has no fixture");
     }
 }
 
@@ -102,6 +152,11 @@ fn tokens_decode_to_the_text_however_the_vocabulary_was_read() {
             }
         }
     }
+}
+
+#[test]
+fn merges_of_gemma_4s_files_give_hugging_faces_ids() {
+    assert_ids(&from_gguf(place("gemma4").join("vocab.gguf")), "gemma4/ids.json", "gemma4");
 }
 
 /// Gemma 3's own vocabulary of 262,144 tokens.

@@ -42,8 +42,10 @@ PRE_TOKENIZERS = {
     "qwen2": "qwen2",
     "qwen3": "qwen2",
     "qwen3-moe": "qwen2",
+    "qwen3-nvfp4": "qwen2",
     "qwen35-text": "qwen35",
     "qwen35-moe-nested": "qwen35",
+    "qwen3-next": "qwen2",
     "gemma3": "default",
     "gpt-oss": "gpt-4o",
     "gpt-oss-mxfp4": "gpt-4o",
@@ -62,7 +64,7 @@ def edit_config(folder: Path, **changes) -> None:
 
 
 def predict_more(folder: Path) -> None:
-    """Gives a Qwen3.5 checkpoint the layer that predicts a second token, as released ones have it. Readers skip it."""
+    """Gives a Qwen3.5 or Qwen3-Next checkpoint the layer that predicts a second token, as released ones have it. Readers skip it."""
     path = folder / "model.safetensors"
     tensors = load_file(path)
     full = next(name.split(".")[2] for name in tensors if name.endswith("self_attn.q_proj.weight"))
@@ -83,6 +85,7 @@ def predict_more(folder: Path) -> None:
 # What released checkpoints have besides, and the converter asks for. It changes no number.
 AS_RELEASED: dict[str, Callable[[Path], None]] = {
     "qwen35-text": predict_more,
+    "qwen3-next": predict_more,
     "minimax-m2": lambda folder: edit_config(folder, rotary_dim=10, scoring_func="sigmoid"),
 }
 

@@ -264,6 +264,36 @@ def from_fp8(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return made
 
 
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+
+
+def quantise_nvfp4(folder: Path) -> None:
+    """Projections in NVFP4 and the settings, as ModelOpt writes them: codes of e2m1, times e4m3 for each 16 columns, times
+    `weight_scale_2`."""
+    def change(tensors: dict) -> dict:
+        for name in [name for name in tensors if name.endswith("_proj.weight")]:
+            groups = tensors[name].float().unflatten(1, (-1, 16))
+            number = groups.abs().max() / 6 / FP8_MAX
+            scales = (groups.abs().amax(dim=2) / 6 / number).to(torch.float8_e4m3fn)
+            factors = (scales.float() * number)[:, :, None, None]
+            codes = (groups[..., None] - E2M1 * factors).abs().argmin(dim=3).flatten(1).to(torch.uint8)
+            tensors[name] = codes[:, ::2] | codes[:, 1::2] << 4
+            tensors |= {f"{name}_scale": scales, f"{name}_scale_2": number,
+                        f"{name.removesuffix('weight')}input_scale": torch.tensor(0.5)}
+        return tensors
+
+    rewrite_weights(folder, change)
+    write_config(folder, read_config(folder) | {
+        "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"], "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float", "group_size": 16}}}}})
+
+
+def from_nvfp4(codes: torch.Tensor, scales: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+    """f32, by the definition of quantise_nvfp4."""
+    values = E2M1[torch.stack([codes & 15, codes >> 4], dim=2).flatten(1).int()]
+    return values * (scales.float() * number).repeat_interleave(16, dim=1)
+
+
 def quantisation(folder: Path) -> str | None:
     """The method by which the weights are quantised."""
     return read_config(folder).get("quantization_config", {}).get("quant_method")
@@ -290,7 +320,9 @@ def dequantised(folder: Path) -> Iterator[Path]:
                     made[stem] = from_mxfp4(tensor, tensors[f"{stem}_scales"]).transpose(1, 2)
                 elif f"{name}_scale_inv" in tensors:
                     made[name] = from_fp8(tensor, tensors[f"{name}_scale_inv"])
-                elif not name.endswith(("_scales", "_scale_inv")):
+                elif f"{name}_scale_2" in tensors:
+                    made[name] = from_nvfp4(tensor, tensors[f"{name}_scale"], tensors[f"{name}_scale_2"])
+                elif not name.endswith(("_scales", "_scale", "_scale_2", "_scale_inv")):
                     made[name] = tensor
             return made
 

@@ -244,6 +244,16 @@ TINY = {
 TINY |= {
     # Every layer is sparse and the weights of the chosen experts sum to 1.
     "gguf-qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=6),
+    # Weights of experts are normalised, and no layer is dense.
+    "gguf-qwen3-next": Tiny("qwen3_next", dict(
+        QWEN35_MOE, hidden_size=36, head_dim=16, intermediate_size=44, num_experts=5, moe_intermediate_size=10,
+        shared_expert_intermediate_size=12, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"],
+        norm_topk_prob=True, rope_parameters=dict(
+            rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)), seed=2),
+    "gguf-qwen3-nvfp4": Tiny("qwen3", dict(
+        hidden_size=64, intermediate_size=128, head_dim=16, num_attention_heads=4, num_hidden_layers=2,
+        tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        release=hf_layouts.quantise_nvfp4, seed=1),
     # The fourth layer of five does not rotate.
     "gguf-smollm3": Tiny("smollm3", dict(hidden_size=36, intermediate_size=52, num_hidden_layers=5,
                                          tie_word_embeddings=True,
@@ -431,8 +441,8 @@ def check_layout(out: Path, model: torch.nn.Module, logits: torch.Tensor, probe:
             if (parameter - kept[name]).abs().max() > 0.26 * kept[name].abs().max():
                 sys.exit(f"error: {out} reads back with another {name}")
         # ... and transformers' own dequantisation gives what ours does. It takes the size of fp8 blocks from the number
-        # of scales, which is wrong with remainders; hf_layouts.py compares padded weights instead.
-        if method == "fp8":
+        # of scales, which is wrong with remainders; hf_layouts.py compares padded weights instead. It has none for NVFP4.
+        if method in ("fp8", "modelopt"):
             return
         logits = load(out, torch.float32, quantization_config=Mxfp4Config(dequantize=True))(probe).logits
     difference = (logits - read(probe).logits).abs().max()

@@ -7,8 +7,13 @@ For developers only. Environment: `pip install -r tests/reference/requirements.t
                          published normaliser and pre-tokeniser, as tokenizer.json and as llama.cpp's converter writes
                          it (vocabulary only), and Hugging Face's ids of the texts. The released vocabularies are large;
                          what is the models' own and easily got wrong is what stands before the merges
+  splits                 tests/fixtures/tokenizers/splits.json: Hugging Face's ids of the texts with the vocabulary of
+                         gpt-2 behind the pre-tokenisers of further models
   gemma GGUF             tests/fixtures/tokenizers/gemma3.json: the ids of Gemma 3's whole vocabulary, which comes from
                          a GGUF file (models/gemma3-270m.toml)
+
+  gemma4 LLAMA_CPP       tests/fixtures/tokenizers/gemma4: a small SentencePiece BPE with merges, as llama.cpp's converter
+                         writes Gemma 4's, and Hugging Face's ids of the texts
 
   templates LLAMA_CPP    tests/fixtures/tokenizers/templates.json: what transformers makes of conversations with the
                          published chat templates that lie in llama.cpp's repository
@@ -138,6 +143,39 @@ BYTE_LEVEL = {
     "chatglm-bpe": ("LlamaForCausalLM", LLAMA_3, False, False, GLM, []),
     "minimax-m2": ("MiniMaxM2ForCausalLM", GPT_4O, False, False, ["]!p~[", "]~!b[", "]~b]", "[e~["], THINK),
 }
+
+# Expressions of further models, one after another, as llama.cpp has them: of Mistral's and Seed-Coder's tokenizer.json,
+# of Kimi's tokenization_kimi.py, of DeepSeek's.
+TEKKEN = GPT_4O.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace(r"\p{N}{1,3}", r"\p{N}")
+SEED_CODER = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+")
+KIMI_K2 = r"[\p{Han}]+|" + GPT_4O.replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]").replace(r"[\r\n/]*", r"[\r\n]*")
+CASED = (
+    "[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373"
+    "\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-"
+    "\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-"
+    "\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d"
+    "\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-"
+    "\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-"
+    "\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-"
+    "\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-"
+    "\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-"
+    "\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943]+"
+)
+DEEPSEEK_LLM = ["[\r\n]", rf"\s?{CASED}", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$",
+                "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}+"]
+DEEPSEEK_CODER = ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_LLM[4], r"\p{N}"]
+DEEPSEEK_V3 = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+               r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+               r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""]
+
+# Name of the pre-tokeniser: (words, NFC, ignore_merges), tested with the vocabulary of gpt-2.
+SPLITS = {
+    "olmo": (None, True, False), "command-r": ("digits", True, False), "tekken": ([TEKKEN], False, True),
+    "hunyuan": ([QWEN_2], False, False), "kimi-k2": ([KIMI_K2], False, False), "seed-coder": ([SEED_CODER], False, False),
+    "deepseek-llm": (DEEPSEEK_LLM, False, False), "deepseek-coder": (DEEPSEEK_CODER, False, False),
+    "deepseek-v3": (DEEPSEEK_V3, False, False),
+}
 MERGES = 1500
 # A token that no merges lead to: whole words that are tokens are taken as such only where the file says so.
 UNREACHABLE = "\u0120palimpsest"
@@ -146,7 +184,8 @@ UNREACHABLE = "\u0120palimpsest"
 def check_published(checkout: Path) -> None:
     """Exits where llama.cpp does not quote an expression as that of a released tokenizer.json."""
     source = (checkout / "src" / "llama-vocab.cpp").read_text()
-    for name, regex in {"llama-bpe": LLAMA_3, "gpt-4o": GPT_4O, "qwen2": QWEN_2, "qwen35": QWEN_3_5}.items():
+    for name, regex in {"llama-bpe": LLAMA_3, "gpt-4o": GPT_4O, "qwen2": QWEN_2, "qwen35": QWEN_3_5,
+                        "tekken": TEKKEN}.items():
         if regex.replace("\\", "\\\\") not in source:
             sys.exit(f"error: {checkout}: src/llama-vocab.cpp does not quote the expression of {name}")
 
@@ -161,9 +200,10 @@ def train(words, nfc: bool, ignore_merges: bool, special: list[str], added: list
     elif words == "digits":
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT_2])
     else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-            pre_tokenizers.Split(Regex(words), behavior="isolated", invert=False),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        regexes = [words] if isinstance(words, str) else words
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(regex), behavior="isolated", invert=False) for regex in regexes]
+            + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
     # Learned from the texts in one piece, so that merges lead across every border: a word that is cut elsewhere shows.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -182,6 +222,23 @@ def train(words, nfc: bool, ignore_merges: bool, special: list[str], added: list
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in added])
     return tokenizer
+
+
+def run_splits(args: argparse.Namespace) -> None:
+    corpus = [text for text in texts() if "palimpsest" not in text and len(text) < 120]
+    of_gpt_2 = json.loads((OUT / "gpt-2" / "tokenizer.json").read_text())["model"]["vocab"]
+    found = {"gpt-2": json.loads((OUT / "gpt-2" / "ids.json").read_text())}
+    for name, (words, nfc, ignore_merges) in SPLITS.items():
+        tokenizer = train(words, nfc, ignore_merges, ["<|endoftext|>"], [], corpus)
+        if json.loads(tokenizer.to_str())["model"]["vocab"] != of_gpt_2:
+            sys.exit("error: the vocabulary is not that of gpt-2; make both anew")
+        ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts()]
+        if ids in found.values():
+            sys.exit(f"error: no text tells {name} from another")
+        found[name] = ids
+        print(f"{name}: {len(ids)} texts, {sum(map(len, ids))} tokens")
+    del found["gpt-2"]
+    write(OUT / "splits.json", found)
 
 
 def run_byte_level(args: argparse.Namespace) -> None:
@@ -237,6 +294,37 @@ def gemma_tokenizer(model, types: list[int]) -> Tokenizer:
     return tokenizer
 
 
+def run_gemma4(args: argparse.Namespace) -> None:
+    from gguf_fixtures import Converter
+    from transformers import GemmaTokenizer
+    corpus = [text.replace(" ", "\u2581") for text in texts() if len(text) < 120]
+    learned = Tokenizer(models.BPE())
+    learned.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=900, limit_alphabet=150, show_progress=False))
+    learned = json.loads(learned.to_str())["model"]
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    pieces = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *learned["vocab"]]
+    vocab = {piece: at for at, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = GemmaTokenizer(vocab=vocab, merges=[tuple(merge) for merge in learned["merges"]])
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<|turn>", "<turn|>"]})
+    out = OUT / "gemma4"
+    out.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "gemma4"
+        tokenizer.save_pretrained(folder)
+        write(folder / "config.json", dict(
+            architectures=["Gemma4ForCausalLM"], vocab_size=len(tokenizer), num_hidden_layers=1, head_dim=8, hidden_size=8,
+            max_position_embeddings=64, intermediate_size=8, num_attention_heads=1, num_key_value_heads=1,
+            rms_norm_eps=1e-6, num_kv_shared_layers=0, layer_types=["full_attention"], global_head_dim=8, moe_intermediate_size=8,
+            sliding_window=8, rope_parameters=dict(
+                full_attention=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0),
+                sliding_attention=dict(rope_type="default", rope_theta=1e4))))
+        Converter(args.llama_cpp).run(folder, out / "vocab.gguf", "default", "--vocab-only", own_vocab=True)
+        saved = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ids = [saved.encode(text, add_special_tokens=False).ids for text in texts()]
+    write(out / "ids.json", ids)
+    print(f"gemma4: {len(ids)} texts, {sum(map(len, ids))} tokens")
+
+
 def run_gemma(args: argparse.Namespace) -> None:
     from sentencepiece import SentencePieceProcessor
     model, types = gemma_model(args.gguf)
@@ -290,9 +378,14 @@ def main() -> None:
     command = commands.add_parser("byte-level")
     command.add_argument("llama_cpp", type=Path, help="root of a checkout of llama.cpp")
     command.set_defaults(run=run_byte_level)
+    command = commands.add_parser("splits")
+    command.set_defaults(run=run_splits)
     command = commands.add_parser("gemma")
     command.add_argument("gguf", type=Path, help="the GGUF file of models/gemma3-270m.toml")
     command.set_defaults(run=run_gemma)
+    command = commands.add_parser("gemma4")
+    command.add_argument("llama_cpp", type=Path, help="root of a checkout of llama.cpp")
+    command.set_defaults(run=run_gemma4)
     command = commands.add_parser("templates")
     command.add_argument("llama_cpp", type=Path, help="root of a checkout of llama.cpp")
     command.set_defaults(run=run_templates)

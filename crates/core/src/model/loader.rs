@@ -19,6 +19,8 @@ use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
 use super::{DecoderSpec, Formats, MlpSpec, ModelError};
 use crate::transfer;
 
+mod nvfp4;
+
 /// Source of a model's tensors.
 #[derive(Debug)]
 pub enum Checkpoint {
@@ -189,7 +191,10 @@ impl Loader {
             Some((larger, all, rows)) => (self.stored_name(&larger), all, Some(rows)),
             None => (self.stored_name(&weight), outputs, None),
         };
-        self.expect_shape(&stored, &[all, inputs])?;
+        let nvfp4 = self.nvfp4(&stored, [all, inputs])?;
+        if nvfp4.is_none() {
+            self.expect_shape(&stored, &[all, inputs])?;
+        }
         let linear = match &self.checkpoint {
             Checkpoint::Weightless(made) => match &shared {
                 Some(shared) => shared.head(bias)?,
@@ -200,8 +205,9 @@ impl Loader {
                 }
             },
             Checkpoint::Safetensors { folder, fp8_block } => {
-                let tensor = match folder.view(&stored)?.dtype {
-                    Dtype::F8_E4M3 => {
+                let tensor = match (nvfp4, folder.dtype(&stored)) {
+                    (Some(tensor), _) => tensor,
+                    (None, Some(Dtype::F8_E4M3)) => {
                         let scales = format!("{stored}_scale_inv");
                         self.used.insert(scales.clone());
                         folder.fp8_tensor(&stored, &scales, *fp8_block, &self.device, self.formats.dtype)?
@@ -218,10 +224,11 @@ impl Loader {
                 }
             }
             Checkpoint::Gguf(file) => {
-                let (bytes, dtype) = (file.tensor_bytes(&stored)?, self.block_type(file, &stored)?);
-                let order = self.row_order(&weight, outputs);
+                let (bytes, dtype) = file.blocks(&stored, None)?;
+                self.used.extend(file.scale_of(&stored));
+                let order = part.or_else(|| self.row_order(&weight, outputs));
                 let columns = self.column_order(&weight, inputs);
-                self.blocks(bytes, dtype, [outputs, inputs], (order, columns), shared.as_ref(), bias)?
+                self.blocks(&bytes, dtype, [outputs, inputs], (order, columns), shared.as_ref(), bias)?
             }
         };
         self.used.insert(stored);
@@ -295,8 +302,9 @@ impl Loader {
             let bias = || self.entry(bias, expert, &[count, outputs], self.formats.activations);
             let bias = spec.bias.then(bias).transpose()?;
             let Checkpoint::Gguf(file) = &self.checkpoint else { return Err(ModelError::NoFile) };
-            let (bytes, dtype) = (file.part_bytes(&weight, expert)?, self.block_type(file, &weight)?);
-            let linear = self.blocks(bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
+            let (bytes, dtype) = file.blocks(&weight, Some(expert))?;
+            self.used.extend(file.scale_of(&weight));
+            let linear = self.blocks(&bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
             self.used.insert(weight);
             Ok(linear)
         };
@@ -375,8 +383,8 @@ impl Loader {
         let bytes = match rows {
             None => Cow::Borrowed(bytes),
             Some(order) => {
-                // Rows are whole blocks, so they can be permuted as bytes.
-                let width = bytes.len() / outputs.max(1);
+                // Rows are whole blocks, so they can be picked as bytes.
+                let width = inputs / dtype.columns() * dtype.bytes();
                 Cow::Owned(
                     order.iter().flat_map(|&row| &bytes[row * width..(row + 1) * width]).copied().collect(),
                 )
@@ -411,15 +419,15 @@ impl Loader {
         })
     }
 
-    fn block_type(&self, file: &GgufFile, stored: &str) -> Result<BlockType, ModelError> {
-        file.tensor_info(stored).map(|info| info.dtype).ok_or_else(|| self.missing(stored))
-    }
-
     /// The tensor that holds the canonical projection `name`, the number of its rows, and those of the projection.
     fn part_of(&self, name: &str) -> Option<(String, usize, Vec<usize>)> {
-        let Checkpoint::Safetensors { .. } = self.checkpoint else { return None };
+        let parts = match self.checkpoint {
+            Checkpoint::Safetensors { .. } => self.names.hf_parts,
+            Checkpoint::Gguf(_) => self.names.gguf_parts,
+            Checkpoint::Weightless(_) => return None,
+        };
         let (layer, part) = self.split(name)?;
-        let (larger, all, rows) = (self.names.hf_parts)(part, self.spec.layers.get(layer)?)?;
+        let (larger, all, rows) = parts(part, self.spec.layers.get(layer)?)?;
         Some((format!("layers.{layer}.{larger}.weight"), all, rows))
     }
 

@@ -55,7 +55,12 @@ pub const SKIPPED: [&str; 8] = [
 /// Name parts specific to multi-token prediction layers, in Hugging Face and llama.cpp checkpoints.
 pub const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.", ".nextn."];
 
-/// True for derived tables, which the config implies or the spec reads itself.
+/// Scales by which servers round activations and the cache, which are not rounded here.
+const ROUNDING: [&str; 4] = [".input_scale", ".input_global_scale", ".k_scale", ".v_scale"];
+
+/// True for tensors that no number depends on: derived tables, which the config implies or the spec reads itself, and [`ROUNDING`].
 pub fn is_derived(name: &str) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight"
+    name.ends_with("rotary_emb.inv_freq")
+        || name == "rope_freqs.weight"
+        || ROUNDING.iter().any(|end| name.ends_with(end))
 }

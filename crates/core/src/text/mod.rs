@@ -33,7 +33,7 @@ pub use chat_template::{ChatTemplate, DEFAULT_DATE, FOLD_SEPARATOR};
 pub use count::{CharsPerToken, CountTokens};
 pub use encode::TokenizedPrompt;
 pub use error::TextError;
-pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
+pub use gguf_tokenizer::{GgufTokenizer, known_pre_tokenizers};
 pub use message::{Document, Message, MessageRole};
 pub use placed::{ContentPlace, Placed};
 pub use prompt::Prompt;

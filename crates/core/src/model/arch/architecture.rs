@@ -19,8 +19,8 @@ pub struct Architecture {
 /// number of rows (or columns); entry i is the file's row for row i.
 pub type Order = fn(&str, &LayerSpec, usize) -> Option<Vec<usize>>;
 
-/// Where a canonical projection is part of a larger tensor in Hugging Face checkpoints: the tensor's part of the name, its number of rows,
-/// and the rows of the projection.
+/// Where a canonical projection is part of a larger tensor in checkpoints: the tensor's part of the name, its number of rows, and the rows
+/// of the projection.
 pub type Parts = fn(&str, &LayerSpec) -> Option<(&'static str, usize, Vec<usize>)>;
 
 /// Differences from the canonical tensor names and orders (see [`crate::model::Loader`]).
@@ -32,6 +32,8 @@ pub struct Names {
     pub hf_parts: Parts,
     /// llama.cpp's names for parts of canonical names, where they are not the usual ones.
     pub gguf: &'static [(&'static str, &'static str)],
+    /// Projections that are parts of larger tensors in GGUF files.
+    pub gguf_parts: Parts,
     /// Row order in GGUF files.
     pub gguf_rows: Order,
     /// Column order in GGUF files.
@@ -46,6 +48,7 @@ impl Names {
         hf: &[],
         hf_parts: |_, _| None,
         gguf: &[],
+        gguf_parts: |_, _| None,
         gguf_rows: |_, _, _| None,
         gguf_columns: |_, _, _| None,
         interleaved_experts: false,

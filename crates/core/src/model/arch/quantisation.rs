@@ -23,11 +23,32 @@ pub fn fp8_block(config: &Fields) -> Result<Option<(usize, usize)>, ModelError> 
         }
         // Told by the tensors.
         "mxfp4" => Ok(None),
+        "modelopt" => nvfp4(&q, "quant_algo", &["NVFP4", "W4A16_NVFP4"]),
+        "compressed-tensors" => {
+            if q.object("transform_config")?.is_some_and(|transforms| !transforms.is_empty()) {
+                return Err(q.refuse("transform_config", "has transforms of weights, which are not undone"));
+            }
+            nvfp4(&q, "format", &["nvfp4-pack-quantized"])
+        }
         other => {
             let problem = format!(
-                "is `{other}`; `fp8` and `mxfp4` are read, so use such a checkpoint, an unquantised one, or a GGUF file"
+                "is `{other}`; `fp8`, `mxfp4` and NVFP4 are read, so use such a checkpoint, an unquantised one, or a GGUF file"
             );
             Err(q.refuse("quant_method", problem))
+        }
+    }
+}
+
+/// Rejects a format other than NVFP4; its weights are told by the tensors.
+fn nvfp4(q: &Fields, field: &str, wanted: &[&str]) -> Result<Option<(usize, usize)>, ModelError> {
+    match q.text(field)? {
+        found if wanted.contains(&found) => Ok(None),
+        found => {
+            let problem = format!(
+                "is `{found}`; of this method `{}` is read, so use such a checkpoint, an unquantised one, or a GGUF file",
+                wanted[0]
+            );
+            Err(q.refuse(field, problem))
         }
     }
 }

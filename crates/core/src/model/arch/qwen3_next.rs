@@ -1,5 +1,5 @@
 //! Qwen3-Next (transformers, `Qwen3NextForCausalLM`): the layers of Qwen3.5, whose linear layers' projections are stored together by key
-//! head, with experts. llama.cpp's files are not read: they keep strengths and decays in one tensor (`ssm_ba`).
+//! head, with experts. llama.cpp's files keep only strengths and decays together (`ssm_ba`).
 
 use super::base::{INTERMEDIATE, silu};
 use super::config::Config;
@@ -9,19 +9,35 @@ use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, ModelError};
 
 pub const QWEN3_NEXT: Architecture = Architecture {
     hf: &["qwen3_next"],
-    gguf: None,
-    names: Names { hf: SHARED_EXPERT, hf_parts: parts, ..Names::PLAIN },
+    gguf: Some("qwen3next"),
+    names: Names {
+        hf: SHARED_EXPERT,
+        hf_parts: parts,
+        gguf: &[
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+            (STRENGTHS_AND_DECAYS, "ssm_ba"),
+        ],
+        gguf_parts: |part, layer| parts(part, layer).filter(|(name, ..)| *name == STRENGTHS_AND_DECAYS),
+        ..Names::PLAIN
+    },
     spec,
 };
 
+const STRENGTHS_AND_DECAYS: &str = "linear_attn.in_proj_ba";
+
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
-    let Config::Json(fields) = config else { return Err(ModelError::NoFile) };
-    let normalise = fields.flag("norm_topk_prob", true)?;
+    // llama.cpp always normalises and has no dense layers; released models are such.
+    let normalise = config.flag(("norm_topk_prob", "expert_weights_norm"), true)?;
     let sparse = FeedForwardSpec::Experts(qwen3_5_moe::experts(config, normalise)?);
-    let dense = FeedForwardSpec::Dense(silu(config.count(INTERMEDIATE)?));
+    let dense = config.optional_count(INTERMEDIATE)?.map(|width| FeedForwardSpec::Dense(silu(width)));
     qwen3_5::hybrid(config, QWEN3_NEXT.hf[0], |base| {
-        let is_dense = qwen3_moe::dense_layers(fields, base.layers)?;
-        Ok(is_dense.into_iter().map(|is| if is { dense.clone() } else { sparse.clone() }).collect())
+        let is_dense = match config {
+            Config::Json(fields) => qwen3_moe::dense_layers(fields, base.layers)?,
+            Config::Gguf(_) => vec![false; base.layers],
+        };
+        let of = |is: bool| dense.clone().filter(|_| is).unwrap_or_else(|| sparse.clone());
+        Ok(is_dense.into_iter().map(of).collect())
     })
 }
 
@@ -38,7 +54,7 @@ fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Vec<usiz
     };
     let (name, all) = match part {
         "linear_attn.in_proj_qkv" | "linear_attn.in_proj_z" => ("linear_attn.in_proj_qkvz", wide),
-        "linear_attn.in_proj_b" | "linear_attn.in_proj_a" => ("linear_attn.in_proj_ba", 2 * each),
+        "linear_attn.in_proj_b" | "linear_attn.in_proj_a" => (STRENGTHS_AND_DECAYS, 2 * each),
         _ => return None,
     };
     let rows: Vec<usize> = match part {

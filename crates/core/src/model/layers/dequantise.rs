@@ -57,7 +57,7 @@ impl Values<'_> {
         let Values { weight, group, rows, out } = self;
         let (words, n) = (weight.groups.columns / PER_WORD, rows.len());
         let in_panel = weight.quants.len() / weight.rows.div_ceil(PANEL);
-        let quants = Quants::<S, PER_WORD>::new(simd, weight.groups.added());
+        let quants = Quants::<S, PER_WORD>::new(simd, weight.groups.added(), 0);
         let mut column = [0f32; PANEL];
         for panel in rows.start / PANEL..rows.end.div_ceil(PANEL) {
             let of_group = &weight.quants[panel * in_panel + group * words * PANEL..][..words * PANEL];

@@ -16,7 +16,7 @@ pub(super) struct Quants<S: Simd, const PER_WORD: usize> {
     simd: S,
     mask: S::u32s,
     whole: S::u32s,
-    /// 2^23 plus the offset that makes quants non-negative.
+    /// The constant's value plus the offset that makes quants non-negative.
     offset: S::f32s,
 }
 
@@ -24,14 +24,16 @@ impl<S: Simd, const PER_WORD: usize> Quants<S, PER_WORD> {
     /// Bits per quant.
     pub const BITS: u32 = 32 / PER_WORD as u32;
 
-    /// `added`: offset of the stored quants.
+    /// `added`: offset of the stored quants, which count multiples of 2^-`halvings`.
     #[inline(always)]
-    pub fn new(simd: S, added: u8) -> Self {
+    pub fn new(simd: S, added: u8, halvings: u32) -> Self {
+        // A smaller exponent makes the last bits count less.
+        let whole = WHOLE - (halvings << 23);
         Quants {
             simd,
             mask: simd.splat_u32s((1 << Self::BITS) - 1),
-            whole: simd.splat_u32s(WHOLE),
-            offset: simd.splat_f32s(f32::from_bits(WHOLE) + f32::from(added)),
+            whole: simd.splat_u32s(whole),
+            offset: simd.splat_f32s(f32::from_bits(whole | u32::from(added))),
         }
     }
 
@@ -67,7 +69,7 @@ impl<'a, S: Simd> FactorsOf<'a, S> {
             simd,
             halves: S::as_simd_u32s(&factors.halves[panel * halves..][..halves]).0,
             codes: S::as_simd_u32s(&factors.codes[panel * codes..][..codes]).0,
-            quants: Quants::new(simd, CODE_OFFSET),
+            quants: Quants::new(simd, CODE_OFFSET, weight.groups.halvings),
             in_block: (weight.dtype.columns() / weight.groups.columns).trailing_zeros(),
             bf16: weight.dtype == BlockType::Mxfp4,
         }

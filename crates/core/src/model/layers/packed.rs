@@ -148,7 +148,7 @@ pub(super) mod tests {
     use crate::model::weights::gguf;
 
     /// All packable types.
-    pub const TYPES: [BlockType; 11] = [
+    pub const TYPES: [BlockType; 22] = [
         BlockType::Q4_0,
         BlockType::Q4_1,
         BlockType::Q5_0,
@@ -160,6 +160,17 @@ pub(super) mod tests {
         BlockType::Q5K,
         BlockType::Q6K,
         BlockType::Mxfp4,
+        BlockType::IQ1_S,
+        BlockType::IQ1_M,
+        BlockType::IQ2_XXS,
+        BlockType::IQ2_XS,
+        BlockType::IQ2_S,
+        BlockType::IQ3_XXS,
+        BlockType::IQ3_S,
+        BlockType::IQ4_NL,
+        BlockType::IQ4_XS,
+        BlockType::TQ1_0,
+        BlockType::TQ2_0,
     ];
 
     /// Random weights (rows, cols) and their dequantised values, by Candle if it supports the type.
@@ -170,12 +181,19 @@ pub(super) mod tests {
             let weight = QTensor::quantize(&weight, candle).unwrap();
             return (weight.data().unwrap().into_owned(), weight.dequantize(&device).unwrap());
         }
-        // Scales around one, and all nibbles.
-        let block = |block: usize| {
-            let nibbles = (0..16).map(move |i| (block * 31 + i * 37) as u8);
-            std::iter::once(120 + (block % 16) as u8).chain(nibbles)
+        // Bytes of all values, but that of the scale's exponent.
+        let (at, exponent) = match dtype {
+            BlockType::Mxfp4 => (0, 120),
+            BlockType::IQ1_M => (55, 0x20),
+            BlockType::TQ1_0 => (53, 0x20),
+            BlockType::TQ2_0 => (65, 0x20),
+            _ => (1, 0x20),
         };
-        let bytes: Vec<u8> = (0..rows * cols / 32).flat_map(block).collect();
+        let block = |block: usize| {
+            let byte = move |i| (block * 31 + i * i * 37 + i / 7) as u8;
+            (0..dtype.bytes()).map(move |i| if i == at { exponent + (block % 8) as u8 } else { byte(i) })
+        };
+        let bytes: Vec<u8> = (0..rows * cols / dtype.columns()).flat_map(block).collect();
         let values = gguf::dequantise(dtype, &bytes).unwrap();
         (bytes, Tensor::from_vec(values, (rows, cols), &device).unwrap())
     }

@@ -151,7 +151,7 @@ fn rows<S: pulp::Simd, const PER_WORD: usize, const L: usize, const B: usize>(
     let (x, _) = x.as_chunks::<PER_WORD>();
     let (sums, _) = part.sums.as_chunks::<L>();
     let of_group = weight.groups.columns / PER_WORD;
-    let quants = Quants::<S, PER_WORD>::new(simd, weight.groups.added());
+    let quants = Quants::<S, PER_WORD>::new(simd, weight.groups.added(), 0);
     let scales = FactorsOf::new(simd, &weight.scales, weight, panel);
     let mins = weight.mins.as_ref().map(|mins| FactorsOf::new(simd, mins, weight, panel));
     let zero = simd.splat_f32s(0.0);

@@ -1,12 +1,15 @@
-//! Block formats of safetensors: block-scaled FP8, and MXFP4. Pure functions from bytes to f32 that validate lengths before allocating.
+//! Block formats of safetensors: block-scaled FP8, MXFP4 and NVFP4. Pure functions from bytes to f32 that validate lengths before allocating.
 //!
 //! Sources: FP8 E4M3 ("FN": no infinities) of Micikevicius et al., "FP8 formats for deep learning"; E2M1 and E8M0 of the OCP
-//! Microscaling Formats specification 1.0; the layouts of transformers' `FineGrainedFP8` and `Mxfp4` quantisers.
+//! Microscaling Formats specification 1.0; the layouts of transformers' `FineGrainedFP8` and `Mxfp4` quantisers and of
+//! compressed-tensors' `NVFP4PackedCompressor`.
 
 use rayon::prelude::*;
 
 /// Elements per scale in MXFP4.
 pub const MXFP4_GROUP: usize = 32;
+/// Elements per scale in NVFP4.
+pub const NVFP4_GROUP: usize = 16;
 /// E2M1 values doubled, so that all are integers; codes 0 to 7 are positive.
 pub(in crate::model) const E2M1_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 /// E2M1 values. Code 8 is -0.
@@ -75,13 +78,32 @@ pub fn fp8_block_scaled(
 /// Dequantises MXFP4 groups of safetensors: 16 bytes per group, element 2i in the low and 2i + 1 in the high half of byte i, and one
 /// E8M0 scale per group. Returns 32 elements per group, in order, or an error if there are not 16 bytes per scale.
 pub fn mxfp4(blocks: &[u8], scales: &[u8]) -> Result<Vec<f32>, BlocksError> {
-    const BYTES: usize = MXFP4_GROUP / 2;
+    e2m1(blocks, scales, MXFP4_GROUP, e8m0)
+}
+
+/// Dequantises NVFP4 groups of safetensors: 8 bytes per group of 16, in the order of [`mxfp4`], and one E4M3 scale per group, from which
+/// `factor` makes the factor of the group.
+pub fn nvfp4(
+    blocks: &[u8],
+    scales: &[u8],
+    factor: impl Fn(f32) -> f32 + Sync,
+) -> Result<Vec<f32>, BlocksError> {
+    e2m1(blocks, scales, NVFP4_GROUP, |code| factor(fp8_e4m3(code)))
+}
+
+fn e2m1(
+    blocks: &[u8],
+    scales: &[u8],
+    group: usize,
+    factor: impl Fn(u8) -> f32 + Sync,
+) -> Result<Vec<f32>, BlocksError> {
     // An overflow would be a length mismatch.
-    expect("bytes", blocks.len(), scales.len().saturating_mul(BYTES), || format!("{} groups", scales.len()))?;
-    let mut out = vec![0f32; scales.len() * MXFP4_GROUP];
-    let groups = out.par_chunks_exact_mut(MXFP4_GROUP).zip(blocks.par_chunks_exact(BYTES)).zip(scales);
+    let bytes = scales.len().saturating_mul(group / 2);
+    expect("bytes", blocks.len(), bytes, || format!("{} groups", scales.len()))?;
+    let mut out = vec![0f32; scales.len() * group];
+    let groups = out.par_chunks_exact_mut(group).zip(blocks.par_chunks_exact(group / 2)).zip(scales);
     groups.with_min_len(256).for_each(|((out, bytes), &scale)| {
-        let scale = e8m0(scale);
+        let scale = factor(scale);
         for (pair, &byte) in out.chunks_exact_mut(2).zip(bytes) {
             pair[0] = E2M1[usize::from(byte & 15)] * scale;
             pair[1] = E2M1[usize::from(byte >> 4)] * scale;

@@ -3,6 +3,7 @@
 //! Used by decoders, the tokeniser and `model info`. Files are mapped and loaded lazily: [`GgufFile::tensor`] dequantises one tensor to a
 //! device; raw bytes of tensors and of single experts are available too. [`header`] parses untrusted headers, [`block`] decodes blocks.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,9 @@ use super::blocks::BlocksError;
 use super::mapped::{Mapped, map};
 
 pub mod block;
+mod grids;
 pub mod header;
+mod i_quants;
 pub mod value;
 
 pub use block::{BlockType, dequantise};
@@ -198,6 +201,43 @@ impl GgufFile {
         Ok(&bytes[index * length..(index + 1) * length])
     }
 
+    /// Blocks of a tensor, or of its entry `index`, with their type. NVFP4 becomes f32, for a tensor of its own
+    /// ([`scale_of`](Self::scale_of)) multiplies it.
+    pub fn blocks(&self, name: &str, index: Option<usize>) -> Result<(Cow<'_, [u8]>, BlockType), GgufError> {
+        let TensorLocation { part, info } = self.placed(name)?;
+        let bytes = match index {
+            Some(index) => self.part_bytes(name, index)?,
+            None => self.tensor_bytes(name)?,
+        };
+        if info.dtype != BlockType::NVFP4 {
+            return Ok((Cow::Borrowed(bytes), info.dtype));
+        }
+        let file = &self.parts[*part].path;
+        let values = |tensor: &str, dtype, bytes| {
+            let (file, tensor) = (file.clone(), tensor.to_owned());
+            dequantise(dtype, bytes).map_err(|source| GgufError::Blocks { file, tensor, source })
+        };
+        let mut scale = 1.0;
+        if let Some(tensor) = self.scale_of(name) {
+            let scales = values(&tensor, self.placed(&tensor)?.info.dtype, self.tensor_bytes(&tensor)?)?;
+            scale = *scales.get(index.unwrap_or(0)).ok_or_else(|| {
+                let fault =
+                    format!(": tensor {tensor:?} has too few numbers for {name:?}; the file is corrupt");
+                GgufError::invalid(file, fault)
+            })?;
+        }
+        let values = values(name, info.dtype, bytes)?.into_iter();
+        let bytes = values.flat_map(|value| (value * scale).to_le_bytes()).collect();
+        Ok((Cow::Owned(bytes), BlockType::F32))
+    }
+
+    /// The tensor that multiplies the NVFP4 weight `name`: a number, or one for each entry.
+    pub fn scale_of(&self, name: &str) -> Option<String> {
+        let scale = format!("{}.scale", name.strip_suffix(".weight")?);
+        let scaled = self.tensor_info(name)?.dtype == BlockType::NVFP4 && self.contains(&scale);
+        scaled.then_some(scale)
+    }
+
     /// A tensor, dequantised to `dtype` on a device.
     pub fn tensor(&self, name: &str, device: &Device, dtype: DType) -> Result<Tensor, GgufError> {
         let placed = self.placed(name)?;
@@ -249,7 +289,7 @@ impl GgufFile {
 
 /// Dequantised blocks on a device, in `dtype`. The outer error is [`BlocksError`] for partial blocks, the inner one Candle's.
 ///
-/// Quantised weights are uploaded as they are and dequantised on the GPU in parts, to bound the f32 buffer. Dense weights, and MXFP4, which
+/// Quantised weights are uploaded as they are and dequantised on the GPU in parts, to bound the f32 buffer. Dense weights, and types that
 /// Candle does not support, are converted before the upload.
 pub fn values_on(
     stored: BlockType,

@@ -1,7 +1,7 @@
 //! Safetensors folders: one file, or shards with or without an index.
 //!
 //! Maps the files chosen by `weight_files`, validates headers with the `safetensors` crate, and finds tensors by name. Weights stored as
-//! blocks and scales (FP8, MXFP4) are combined here; the arithmetic is in [`blocks`](super::blocks).
+//! blocks and scales (FP8, MXFP4, NVFP4) are combined here; the arithmetic is in [`blocks`](super::blocks).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,15 @@ use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, TensorView};
 
-use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
+use super::blocks::{BlocksError, MXFP4_GROUP, NVFP4_GROUP, e8m0, fp8_block_scaled, mxfp4, nvfp4};
 use super::mapped::{Mapped, map};
 pub use super::weight_files::INDEX_FILE;
 use super::weight_files::{SafetensorsError, WeightFiles};
 
 /// Size of the header length field.
 const LENGTH_BYTES: usize = 8;
+/// Ending of the number that divides the scales of an NVFP4 weight.
+const DIVISOR: &str = "_global_scale";
 
 #[derive(Debug)]
 struct Shard {
@@ -250,6 +252,45 @@ impl SafetensorsFolder {
         let values = mxfp4(stored.bytes, exponents.bytes).map_err(|source| self.blocks(&name, source))?;
         let shape = [stack, &[groups.saturating_mul(MXFP4_GROUP)]].concat();
         self.place(&name, stored.dtype, values, shape, device, dtype)
+    }
+
+    /// Codes, scales and the number for all scales of the NVFP4 weight `name`, if it is one: of compressed-tensors, whose number divides, or
+    /// of ModelOpt, whose number multiplies.
+    pub fn nvfp4_parts(&self, name: &str) -> Option<[String; 3]> {
+        let packed = format!("{name}_packed");
+        let (codes, number) = match self.dtype(name) {
+            _ if self.contains(&packed) => (packed, DIVISOR),
+            Some(Dtype::U8) => (name.to_owned(), "_scale_2"),
+            _ => return None,
+        };
+        Some([codes, format!("{name}_scale"), format!("{name}{number}")])
+    }
+
+    /// The NVFP4 weight of these [`nvfp4_parts`](Self::nvfp4_parts): bytes (out, in / 2), E4M3 (out, in / 16) and one number; (out, in).
+    pub fn nvfp4_tensor(
+        &self,
+        [codes, scales, number]: &[String; 3],
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, SafetensorsError> {
+        let (stored, factors, view) = (self.view(codes)?, self.view(scales)?, self.view(number)?);
+        let (Dtype::U8, &[rows, bytes]) = (stored.dtype, stored.shape) else {
+            return Err(self.layout(codes, stored, "U8 of shape [out, in / 2]".to_owned()));
+        };
+        let wanted = [rows, bytes / (NVFP4_GROUP / 2)];
+        if (factors.dtype, factors.shape) != (Dtype::F8_E4M3, &wanted[..]) {
+            return Err(self.layout(scales, factors, format!("F8_E4M3 of shape {wanted:?}")));
+        }
+        let Some(&[value]) = floats(view).as_deref() else {
+            return Err(self.layout(number, view, "one number of a float type".to_owned()));
+        };
+        let divides = number.ends_with(DIVISOR);
+        let values = nvfp4(stored.bytes, factors.bytes, |scale| match divides {
+            true => scale / value,
+            false => scale * value,
+        });
+        let values = values.map_err(|source| self.blocks(codes, source))?;
+        self.place(codes, stored.dtype, values, vec![rows, bytes.saturating_mul(2)], device, dtype)
     }
 
     fn load(

@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
-use tokenizers::models::bpe::Vocab;
+use tokenizers::models::bpe::{Merges, Vocab};
 
 use crate::text::TextError;
 
 /// `tokenizer.ggml.model` of SentencePiece vocabularies.
 pub(super) const SENTENCE_PIECE: &str = "llama";
+
+/// `tokenizer.ggml.model` of Gemma 4's, SentencePiece with listed merges.
+pub(super) const GEMMA_4: &str = "gemma4";
 
 // `tokenizer.ggml.token_type` values (llama.cpp's `llama_token_type`).
 pub(super) const NORMAL: i32 = 1;
@@ -20,7 +23,7 @@ pub(super) const SPACE: &str = "\u{2581}";
 /// The `tokenizer.*` metadata of a GGUF file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufTokenizer {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE with byte fallback).
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` or `gemma4` (SentencePiece BPE with byte fallback).
     pub model: String,
     /// `tokenizer.ggml.pre`: pre-tokeniser of byte-level vocabularies; unused by SentencePiece.
     pub pre: Option<String>,
@@ -66,6 +69,31 @@ impl GgufTokenizer {
             vocab.entry(self.text(index, token).into_owned()).or_insert(id);
         }
         Ok(vocab)
+    }
+
+    /// `tokenizer.ggml.merges`; an error if a part, or what they make, is no token.
+    pub(super) fn listed_merges(&self, vocab: &Vocab) -> Result<Merges, TextError> {
+        let mut merges = Merges::with_capacity(self.merges.len());
+        for (rank, merge) in self.merges.iter().enumerate() {
+            // Tokens of files with merges contain no spaces; the first space separates.
+            let (left, right) = merge
+                .split_once(' ')
+                .filter(|(left, right)| !left.is_empty() && !right.is_empty())
+                .ok_or_else(|| {
+                    unusable(format!("merge {rank} ({merge:?}) is not two tokens with a space between"))
+                })?;
+            // The crate's builder does not validate merges.
+            let joined = format!("{left}{right}");
+            if let Some(missing) =
+                [left, right, &joined].into_iter().find(|token| !vocab.contains_key(*token))
+            {
+                return Err(unusable(format!(
+                    "merge {rank} ({merge:?}) needs the token {missing:?}, which is missing"
+                )));
+            }
+            merges.push((left.to_owned(), right.to_owned()));
+        }
+        Ok(merges)
     }
 
     pub(super) fn text<'a>(&self, id: usize, token: &'a str) -> Cow<'a, str> {

@@ -1,6 +1,6 @@
 //! SentencePiece vocabularies (`tokenizer.ggml.model` = `llama`): BPE with merges derived from scores. Equals the `tokenizer.json` of
 //! transformers' converter (`generate_merges`): one merge per split of a piece into two pieces, best score first. Gemma's released
-//! `tokenizer.json` is such a file.
+//! `tokenizer.json` is such a file. Files of Gemma 4 (`gemma4`) list their merges.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,13 +9,16 @@ use tokenizers::models::bpe::{BPE, Merges};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
 use tokenizers::{DecoderWrapper, NormalizerWrapper, Tokenizer, decoders};
 
-use super::fields::{GgufTokenizer, NORMAL, SPACE, USER_DEFINED, unusable};
+use super::fields::{GEMMA_4, GgufTokenizer, NORMAL, SPACE, USER_DEFINED, unusable};
 use crate::text::TextError;
 
 /// Builds the tokeniser, without added tokens.
 pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
     let vocab = metadata.vocab()?;
-    let merges = merges(metadata)?;
+    let merges = match metadata.model.as_str() {
+        GEMMA_4 => metadata.listed_merges(&vocab)?,
+        _ => merges(metadata)?,
+    };
     let mut builder = BPE::builder().vocab_and_merges(vocab, merges).byte_fallback(true).fuse_unk(true);
     if let Some(unk) = metadata.token(metadata.unk) {
         builder = builder.unk_token(unk.to_owned());

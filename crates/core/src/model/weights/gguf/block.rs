@@ -7,7 +7,8 @@ use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::super::blocks::{BlocksError, E2M1_DOUBLED, expect};
+use super::super::blocks::{BlocksError, E2M1_DOUBLED, expect, fp8_e4m3};
+use super::i_quants;
 
 const SUPER: usize = 256;
 /// Maximum groups per block.
@@ -34,6 +35,18 @@ pub enum BlockType {
     Q5K,
     Q6K,
     Mxfp4,
+    IQ1_S,
+    IQ1_M,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ3_XXS,
+    IQ3_S,
+    IQ4_NL,
+    IQ4_XS,
+    TQ1_0,
+    TQ2_0,
+    NVFP4,
 }
 
 /// Storage of a block type, with ggml's code and name.
@@ -57,7 +70,7 @@ const fn layout(
 }
 
 /// In the order of [`BlockType`].
-const LAYOUTS: [Layout; 14] = [
+const LAYOUTS: [Layout; 26] = [
     layout(BlockType::F32, 0, "F32", [1, 4], Some(GgmlDType::F32)),
     layout(BlockType::F16, 1, "F16", [1, 2], Some(GgmlDType::F16)),
     layout(BlockType::BF16, 30, "BF16", [1, 2], Some(GgmlDType::BF16)),
@@ -72,6 +85,18 @@ const LAYOUTS: [Layout; 14] = [
     layout(BlockType::Q5K, 13, "Q5_K", [SUPER, 176], Some(GgmlDType::Q5K)),
     layout(BlockType::Q6K, 14, "Q6_K", [SUPER, 210], Some(GgmlDType::Q6K)),
     layout(BlockType::Mxfp4, 39, "MXFP4", [32, 17], None),
+    layout(BlockType::IQ1_S, 19, "IQ1_S", [SUPER, 50], None),
+    layout(BlockType::IQ1_M, 29, "IQ1_M", [SUPER, 56], None),
+    layout(BlockType::IQ2_XXS, 16, "IQ2_XXS", [SUPER, 66], None),
+    layout(BlockType::IQ2_XS, 17, "IQ2_XS", [SUPER, 74], None),
+    layout(BlockType::IQ2_S, 22, "IQ2_S", [SUPER, 82], None),
+    layout(BlockType::IQ3_XXS, 18, "IQ3_XXS", [SUPER, 98], None),
+    layout(BlockType::IQ3_S, 21, "IQ3_S", [SUPER, 110], None),
+    layout(BlockType::IQ4_NL, 20, "IQ4_NL", [32, 18], None),
+    layout(BlockType::IQ4_XS, 23, "IQ4_XS", [SUPER, 136], None),
+    layout(BlockType::TQ1_0, 34, "TQ1_0", [SUPER, 54], None),
+    layout(BlockType::TQ2_0, 35, "TQ2_0", [SUPER, 66], None),
+    layout(BlockType::NVFP4, 40, "NVFP4", [64, 36], None),
 ];
 
 /// Groups of a quantised type: weights that share a scale.
@@ -87,6 +112,8 @@ pub(in crate::model) struct Groups {
     pub signed: bool,
     /// Quants fit 4 bits (-8 to 7, or 0 to 15).
     pub nibbles: bool,
+    /// Scale codes count multiples of 2^-`halvings`.
+    pub halvings: u32,
 }
 
 impl Groups {
@@ -115,19 +142,7 @@ impl BlockType {
             // Q8_1 and Q8_K hold intermediate activations; no converter writes weights in them.
             9 => " (Q8_1)",
             15 => " (Q8_K)",
-            16 => " (IQ2_XXS)",
-            17 => " (IQ2_XS)",
-            18 => " (IQ3_XXS)",
-            19 => " (IQ1_S)",
-            20 => " (IQ4_NL)",
-            21 => " (IQ3_S)",
-            22 => " (IQ2_S)",
-            23 => " (IQ4_XS)",
             24..=28 => " (plain integers or F64)",
-            29 => " (IQ1_M)",
-            34 => " (TQ1_0)",
-            35 => " (TQ2_0)",
-            40 => " (NVFP4)",
             41 => " (Q1_0)",
             _ => "",
         })
@@ -153,32 +168,41 @@ impl BlockType {
         self.columns() == 1
     }
 
-    /// Candle's type; `None` for MXFP4, which Candle does not support.
+    /// Candle's type; `None` for those that Candle does not support.
     pub fn candle(self) -> Option<GgmlDType> {
         self.layout().candle
     }
 
-    /// Groups of a quantised type; `None` for a dense one.
+    /// Groups of a quantised type; `None` for a dense one, and for NVFP4, whose groups have scales in floating point.
     pub(in crate::model) fn groups(self) -> Option<Groups> {
         let (columns, mins) = match self {
-            Self::F32 | Self::F16 | Self::BF16 => return None,
-            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Mxfp4 => (32, false),
+            Self::F32 | Self::F16 | Self::BF16 | Self::NVFP4 => return None,
             Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => (32, true),
-            Self::Q3K | Self::Q6K => (16, false),
+            Self::Q3K | Self::Q6K | Self::IQ1_M | Self::IQ2_XS | Self::IQ2_S => (16, false),
             Self::Q2K => (16, true),
+            _ => (32, false),
         };
         Some(Groups {
             columns,
             mins,
             codes: self.columns() > columns,
             signed: !mins,
-            nibbles: matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q2K | Self::Q3K | Self::Q4K),
+            nibbles: matches!(
+                self,
+                Self::Q4_0 | Self::Q4_1 | Self::Q2K | Self::Q3K | Self::Q4K | Self::TQ1_0 | Self::TQ2_0
+            ),
+            halvings: match self {
+                Self::IQ1_S | Self::IQ1_M | Self::IQ2_XXS | Self::IQ2_XS | Self::IQ2_S => 3,
+                Self::IQ3_XXS => 2,
+                _ => 0,
+            },
         })
     }
 
     /// Unpacks one block and returns its scale d and minimum m: weight i of group g is
-    /// `(d * codes[g]) * quants[i] + m * min_codes[g]`. `quants`: (columns of the block); `codes`, `min_codes`: (groups of the block), 1 if
-    /// a block is one group. `min_codes` is unchanged for types without minima, everything for dense types.
+    /// `(d * codes[g] / 2^halvings) * quants[i] + m * min_codes[g]` ([`Groups::halvings`]). `quants`: (columns of the block); `codes`,
+    /// `min_codes`: (groups of the block), 1 if a block is one group. `min_codes` is unchanged for types without minima, everything for
+    /// types without groups.
     pub(in crate::model) fn unpack(
         self,
         block: &[u8],
@@ -193,7 +217,7 @@ impl BlockType {
             }
         }
         match self {
-            Self::F32 | Self::F16 | Self::BF16 => (0.0, 0.0),
+            Self::F32 | Self::F16 | Self::BF16 | Self::NVFP4 => (0.0, 0.0),
             Self::Q8_0 => {
                 for (q, &byte) in quants.iter_mut().zip(&block[2..]) {
                     *q = byte.cast_signed();
@@ -241,6 +265,28 @@ impl BlockType {
                 codes_k(block, codes, min_codes)
             }
             Self::Q6K => unpack_q6k(block, quants, codes),
+            Self::IQ4_NL => {
+                nibbles(&block[2..], quants, |nibble, _| i_quants::IQ4[nibble as usize]);
+                (half(block, 0), 0.0)
+            }
+            Self::IQ4_XS => unpack_iq4_xs(block, quants, codes),
+            Self::IQ1_M => (i_quants::iq1_m(block, quants, codes), 0.0),
+            Self::IQ1_S => with_d(i_quants::iq1_s, block, quants, codes),
+            Self::IQ2_XXS => with_d(i_quants::iq2_xxs, block, quants, codes),
+            Self::IQ2_XS => with_d(i_quants::iq2_xs, block, quants, codes),
+            Self::IQ2_S => with_d(i_quants::iq2_s, block, quants, codes),
+            Self::IQ3_XXS => with_d(i_quants::iq3_xxs, block, quants, codes),
+            Self::IQ3_S => with_d(i_quants::iq3_s, block, quants, codes),
+            Self::TQ1_0 => {
+                codes.fill(1);
+                i_quants::tq1_0(block, quants);
+                (half(block, 52), 0.0)
+            }
+            Self::TQ2_0 => {
+                codes.fill(1);
+                pairs_of_bits(block, 0, quants, |pair, _| pair - 1);
+                (half(block, 64), 0.0)
+            }
         }
     }
 }
@@ -257,13 +303,13 @@ pub fn dequantise(dtype: BlockType, bytes: &[u8]) -> Result<Vec<f32>, BlocksErro
     out.par_chunks_mut(TASK).zip(bytes.par_chunks(blocks * dtype.bytes())).for_each(
         |(out, bytes)| match dtype.groups() {
             Some(groups) => dequantise_groups(dtype, groups, bytes, out),
-            None => read_dense(dtype, bytes, out),
+            None => read_values(dtype, bytes, out),
         },
     );
     Ok(out)
 }
 
-fn read_dense(dtype: BlockType, bytes: &[u8], out: &mut [f32]) {
+fn read_values(dtype: BlockType, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         BlockType::F16 => {
             for (value, [a, b]) in out.iter_mut().zip(bytes.as_chunks().0) {
@@ -275,6 +321,11 @@ fn read_dense(dtype: BlockType, bytes: &[u8], out: &mut [f32]) {
                 *value = bf16::from_le_bytes([*a, *b]).to_f32();
             }
         }
+        BlockType::NVFP4 => {
+            for (out, block) in out.chunks_exact_mut(64).zip(bytes.chunks_exact(36)) {
+                read_nvfp4(block, out);
+            }
+        }
         _ => {
             for (value, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
                 *value = f32::from_le_bytes(*bytes);
@@ -283,15 +334,34 @@ fn read_dense(dtype: BlockType, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
+/// Layout: four scales in E4M3 without a sign, of which 127 counts as 0, then 8 bytes of E2M1 for each 16 columns. The number for all scales
+/// is a tensor of its own.
+fn read_nvfp4(block: &[u8], out: &mut [f32]) {
+    let (scales, codes) = block.split_at(4);
+    let groups = out.chunks_exact_mut(16).zip(codes.chunks_exact(8)).zip(scales);
+    for ((out, codes), &scale) in groups {
+        let scale = match scale & 127 {
+            127 => 0.0,
+            code => fp8_e4m3(code) / 2.0,
+        };
+        let mut quants = [0; 16];
+        nibbles(codes, &mut quants, |nibble, _| E2M1_DOUBLED[nibble as usize]);
+        for (value, q) in out.iter_mut().zip(quants) {
+            *value = scale * f32::from(q);
+        }
+    }
+}
+
 fn dequantise_groups(dtype: BlockType, groups: Groups, bytes: &[u8], out: &mut [f32]) {
     let mut quants = [0i8; SUPER];
     let (mut codes, mut min_codes) = ([0i8; MOST_GROUPS], [0i8; MOST_GROUPS]);
     let quants = &mut quants[..dtype.columns()];
+    let unit = 1.0 / f32::from(1u8 << groups.halvings);
     for (block, out) in bytes.chunks_exact(dtype.bytes()).zip(out.chunks_exact_mut(dtype.columns())) {
         let (d, m) = dtype.unpack(block, quants, &mut codes, &mut min_codes);
         let of_groups = out.chunks_exact_mut(groups.columns).zip(quants.chunks_exact(groups.columns));
         for ((out, quants), (&code, &min_code)) in of_groups.zip(codes.iter().zip(&min_codes)) {
-            let (scale, min) = (d * f32::from(code), m * f32::from(min_code));
+            let (scale, min) = (d * (f32::from(code) * unit), m * f32::from(min_code));
             for (value, &q) in out.iter_mut().zip(quants) {
                 *value = scale * f32::from(q);
                 if groups.mins {
@@ -388,4 +458,26 @@ fn unpack_q6k(block: &[u8], quants: &mut [i8], codes: &mut [i8]) -> (f32, f32) {
         (low.cast_signed() | high << 4) - 32
     });
     (half(block, 208), 0.0)
+}
+
+/// A block that begins with its scale, and is otherwise unpacked by `rest`.
+fn with_d(
+    rest: fn(&[u8], &mut [i8], &mut [i8]),
+    block: &[u8],
+    quants: &mut [i8],
+    codes: &mut [i8],
+) -> (f32, f32) {
+    rest(block, quants, codes);
+    (half(block, 0), 0.0)
+}
+
+/// Layout: d, upper pairs of the eight 6-bit scales, their low halves, 4-bit quants. Scales are minus 32.
+fn unpack_iq4_xs(block: &[u8], quants: &mut [i8], codes: &mut [i8]) -> (f32, f32) {
+    let high = u16::from_le_bytes([block[2], block[3]]);
+    for (g, (quants, bytes)) in quants.chunks_exact_mut(32).zip(block[8..].chunks_exact(16)).enumerate() {
+        let bits = block[4 + g / 2] >> (4 * (g % 2)) & 15 | ((high >> (2 * g) & 3) as u8) << 4;
+        codes[g] = bits.cast_signed() - 32;
+        nibbles(bytes, quants, |nibble, _| i_quants::IQ4[nibble as usize]);
+    }
+    (half(block, 0), 0.0)
 }

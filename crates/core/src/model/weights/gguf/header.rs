@@ -322,7 +322,7 @@ impl<'a> Reader<'a> {
         let dtype = BlockType::from_code(code).map_err(|known_as| {
             bad(format!(
                 "is stored as type {code}{known_as}, which cannot be read; use a file quantised as Q4_0, Q4_1, Q5_0, Q5_1, \
-                 Q8_0, Q2_K to Q6_K (the K_S, K_M and K_L mixes too), MXFP4, F16, BF16 or F32"
+                 Q8_0, Q2_K to Q6_K (the K_S, K_M and K_L mixes too), IQ1_S to IQ4_XS, MXFP4, NVFP4, F16, BF16 or F32"
             ))
         })?;
         let offset = self.u64(&name)?;
