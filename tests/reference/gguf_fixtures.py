@@ -53,6 +53,8 @@ PRE_TOKENIZERS = {
     "mistral3-nested": "tekken",
     "granite": "refact",
     "olmo3": "dbrx",
+    "lfm2": "lfm2",
+    "lfm2-moe": "lfm2",
 }
 
 

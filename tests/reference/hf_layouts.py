@@ -111,6 +111,22 @@ def age_gemma3(folder: Path) -> None:
         name.replace("vision_tower.", "vision_tower.vision_model."): tensor for name, tensor in tensors.items()})
 
 
+def age_lfm2(folder: Path) -> None:
+    """The settings as LFM2-1.2B has them."""
+    config = read_config(folder)
+    hidden = config["hidden_size"]
+    config["block_ff_dim"] = config.pop("intermediate_size")
+    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+    config["tie_embedding"] = config.pop("tie_word_embeddings")
+    config["torch_dtype"] = config.pop("dtype")
+    del config["layer_types"], config["rms_norm_eps"]
+    config |= dict(block_dim=hidden, conv_dim=hidden, conv_dim_out=hidden, num_heads=config["num_attention_heads"],
+                   block_norm_eps=config["norm_eps"], block_use_swiglu=True, use_pos_enc=True,
+                   block_use_xavier_init=True, conv_use_xavier_init=True, block_mlp_init_scale=1.0,
+                   block_out_init_scale=1.0)
+    write_config(folder, config)
+
+
 def age_phi3(folder: Path) -> None:
     """The settings as Phi-4-mini has them."""
     age_settings(folder)

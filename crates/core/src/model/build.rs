@@ -2,10 +2,12 @@
 
 use candle_core::Tensor;
 
-use super::layers::{Attention, DeltaNet, Experts, Grouped, Mlp, Phase, Projections, RmsNorm};
+use super::layers::{
+    Attention, Convolution, DeltaNet, Experts, Grouped, Mlp, Phase, Projection, Projections, RmsNorm, ShortConv,
+};
 use super::{
     AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerNorms, LayerSpec, Loader,
-    MixerSpec, ModelError, NormSpec, QkNorm, Routing,
+    MixerSpec, ModelError, NormSpec, QkNorm, Routing, ShortConvSpec,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
@@ -24,6 +26,18 @@ pub(super) struct Layer {
 pub(super) enum Mixer {
     Attention(Attention),
     DeltaNet(DeltaNet),
+    ShortConv(ShortConv),
+}
+
+impl Mixer {
+    /// Its output projection.
+    pub fn out(&self) -> &Projection {
+        match self {
+            Mixer::Attention(attention) => &attention.o,
+            Mixer::DeltaNet(delta_net) => &delta_net.out,
+            Mixer::ShortConv(conv) => &conv.out,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,6 +92,7 @@ pub(super) fn layer(
         mixer: match &spec.mixer {
             MixerSpec::Attention(a) => Mixer::Attention(attention(loader, &at("self_attn"), a, kernel)?),
             MixerSpec::DeltaNet(d) => Mixer::DeltaNet(delta_net(loader, &at("linear_attn"), d)?),
+            MixerSpec::ShortConv(c) => Mixer::ShortConv(short_conv(loader, &at("conv"), c)?),
         },
         feed_forward: match &spec.feed_forward {
             FeedForwardSpec::Dense(mlp) => {
@@ -136,7 +151,7 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
     Ok(DeltaNet {
         spec: *d,
         inputs: Projections::new(inputs)?,
-        conv: loader.taps(&format!("{name}.conv1d.weight"), d.channels(), d.conv)?.t()?.contiguous()?,
+        conv: convolution(loader, &format!("{name}.conv1d"), [d.channels(), d.conv], (false, true))?,
         norms: [
             norm_factor(d.key_dim, (d.key_dim as f64).powf(-0.5), rate.device())?,
             norm_factor(d.key_dim, 1.0, rate.device())?,
@@ -148,6 +163,27 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
         eps,
         out: loader.linear(&format!("{name}.out_proj"), hidden, d.values(), false)?,
     })
+}
+
+fn short_conv(loader: &mut Loader, name: &str, c: &ShortConvSpec) -> Result<ShortConv, ModelError> {
+    let hidden = loader.spec().hidden;
+    Ok(ShortConv {
+        spec: *c,
+        inputs: loader.linear(&format!("{name}.in_proj"), 3 * c.channels, hidden, c.bias)?,
+        conv: convolution(loader, &format!("{name}.conv"), [c.channels, c.taps], (c.bias, false))?,
+        out: loader.linear(&format!("{name}.out_proj"), hidden, c.channels, c.bias)?,
+    })
+}
+
+fn convolution(
+    loader: &mut Loader,
+    name: &str,
+    [channels, taps]: [usize; 2],
+    (bias, silu): (bool, bool),
+) -> Result<Convolution, ModelError> {
+    let bias = bias.then(|| loader.tensor_f32(&format!("{name}.bias"), &[channels])).transpose()?;
+    let taps = loader.taps(&format!("{name}.weight"), channels, taps)?.t()?.contiguous()?;
+    Ok(Convolution { taps, bias, silu })
 }
 
 fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, ModelError> {

@@ -180,16 +180,18 @@ impl Decoder {
             // Decode repeats the same shapes in every layer and, except for the number of keys, in every step.
             let layouts = if phase == Phase::Decode { transfer::keep_layouts(device) } else { None };
             let h = normed(before_mixer, x.tensor().clone())?;
-            let (mixed, out) = match &layer.mixer {
+            let mixed = match &layer.mixer {
                 Mixer::Attention(attention) => {
                     let rope = match self.spec.layers[i].attention() {
                         Some(spec) => ropes.get(&spec.rope, device)?,
                         None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
                     };
-                    (attention.forward(i, &h, rope, &mut kv, phase)?, &attention.o)
+                    attention.forward(i, &h, rope, &mut kv, phase)?
                 }
-                Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut kv, phase)?, &delta_net.out),
+                Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, &mut kv, phase)?,
+                Mixer::ShortConv(conv) => conv.forward(i, &h, &mut kv, phase)?,
             };
+            let out = layer.mixer.out();
             if !targets.is_empty() {
                 self.show_mixer(&mut kv, i, &rows_of(&mixed, &targets)?, phase)?;
             }
@@ -214,15 +216,12 @@ impl Decoder {
         Ok(x.into_tensor())
     }
 
-    /// Shows the terms of layer `i`'s mixer at the targets; `mixed`: input of its output projection at the targets. Linear attention shows
-    /// its whole output, softmax attention only the parts that do not depend on keys.
+    /// Shows the terms of layer `i`'s mixer at the targets; `mixed`: input of its output projection at the targets. Recurrent mixers show
+    /// their whole output, softmax attention only the parts that do not depend on keys.
     fn show_mixer(&self, kv: &mut KvView<'_>, i: usize, mixed: &Tensor, phase: Phase) -> Result<()> {
         let layer = &self.layers[i];
         let [norm, _] = of_both(&layer.after);
-        let out = match &layer.mixer {
-            Mixer::Attention(attention) => &attention.o,
-            Mixer::DeltaNet(delta_net) => &delta_net.out,
-        };
+        let out = layer.mixer.out();
         let added = out.forward(mixed, phase)?;
         match &layer.mixer {
             Mixer::Attention(_) => {
@@ -234,7 +233,7 @@ impl Decoder {
                 let bias = out.bias().map(|bias| bias.to_dtype(DType::F32)).transpose()?;
                 kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
             }
-            Mixer::DeltaNet(_) => {
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => {
                 let added = self.added(norm, added)?;
                 kv.show_term(Term::LinearAttention(i, &added.to_dtype(DType::F32)?))
             }

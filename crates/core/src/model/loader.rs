@@ -71,7 +71,8 @@ impl Loader {
     ) -> Self {
         let prefix = match &checkpoint {
             Checkpoint::Safetensors { folder, .. } => {
-                let of = |tensor| PREFIXES.into_iter().find(|p| folder.contains(&format!("{p}{tensor}")));
+                let held = |p: &str, tensor| folder.contains(&format!("{p}{}", names.renamed(tensor)));
+                let of = |tensor| PREFIXES.into_iter().find(|p| held(p, tensor));
                 of("embed_tokens.weight").or_else(|| of("norm.weight")).unwrap_or(PREFIXES[0])
             }
             Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => "",
@@ -514,10 +515,7 @@ impl Loader {
                 if name.starts_with("lm_head") {
                     return head(name);
                 }
-                let renamed = self.names.hf.iter();
-                let renamed =
-                    renamed.fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
-                let stored = format!("{}{renamed}", self.prefix);
+                let stored = format!("{}{}", self.prefix, self.names.renamed(name));
                 // Writers that drop shared tensors keep one of two tied matrices, under either name.
                 let other = (self.spec.tied && name == "embed_tokens.weight" && !folder.contains(&stored))
                     .then(|| head("lm_head.weight"))

@@ -32,6 +32,6 @@ pub use open::OpenModel;
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
     LayerNorms, LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing,
-    Yarn,
+    ShortConvSpec, StateSpec, Yarn,
 };
 pub use weightless::{Fill, Weightless};

@@ -37,7 +37,7 @@ impl DecoderSpec {
     pub fn layer_kinds(&self) -> Vec<LayerKind> {
         let kind = |layer: &LayerSpec| match &layer.mixer {
             MixerSpec::Attention(a) => LayerKind::Softmax { window: a.window, sinks: a.sinks },
-            MixerSpec::DeltaNet(_) => LayerKind::Linear,
+            MixerSpec::DeltaNet(_) | MixerSpec::ShortConv(_) => LayerKind::Linear,
         };
         self.layers.iter().map(kind).collect()
     }
@@ -90,6 +90,7 @@ pub struct LayerSpec {
 pub enum MixerSpec {
     Attention(AttentionSpec),
     DeltaNet(DeltaNetSpec),
+    ShortConv(ShortConvSpec),
 }
 
 impl LayerSpec {
@@ -97,17 +98,37 @@ impl LayerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             MixerSpec::Attention(attention) => Some(attention),
-            MixerSpec::DeltaNet(_) => None,
+            MixerSpec::DeltaNet(_) | MixerSpec::ShortConv(_) => None,
         }
     }
 
     /// The delta net, if any.
     pub fn delta_net(&self) -> Option<&DeltaNetSpec> {
         match &self.mixer {
-            MixerSpec::Attention(_) => None,
+            MixerSpec::Attention(_) | MixerSpec::ShortConv(_) => None,
             MixerSpec::DeltaNet(delta_net) => Some(delta_net),
         }
     }
+}
+
+impl MixerSpec {
+    /// Sizes of the state that it carries from token to token instead of keys, if any.
+    pub fn state(&self) -> Option<StateSpec> {
+        match self {
+            MixerSpec::Attention(_) => None,
+            MixerSpec::DeltaNet(delta_net) => Some(delta_net.state()),
+            MixerSpec::ShortConv(conv) => Some(conv.state()),
+        }
+    }
+}
+
+/// Sizes of a recurrent mixer's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateSpec {
+    /// Last inputs of its convolution: (taps - 1, channels), in the activations' dtype.
+    pub conv: (usize, usize),
+    /// Its memory, if any, f32: (value_heads, key_dim, value_dim).
+    pub memory: Option<(usize, usize, usize)>,
 }
 
 /// Grouped-query softmax attention.
@@ -194,6 +215,23 @@ impl DeltaNetSpec {
     pub fn channels(&self) -> usize {
         2 * self.keys() + self.values()
     }
+
+    /// Sizes of its state.
+    pub fn state(&self) -> StateSpec {
+        let memory = Some((self.value_heads, self.key_dim, self.value_dim));
+        StateSpec { conv: (self.conv - 1, self.channels()), memory }
+    }
+}
+
+/// A gated short convolution: r * convolution(w * x), with r, w and x projections of the input (transformers, `Lfm2ShortConv`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShortConvSpec {
+    /// Channels of the convolution.
+    pub channels: usize,
+    /// Its taps, at least 2.
+    pub taps: usize,
+    /// Convolution and projections have biases.
+    pub bias: bool,
 }
 
 /// Feed-forward block.
@@ -469,6 +507,20 @@ impl DeltaNetSpec {
     }
 }
 
+impl ShortConvSpec {
+    /// Sizes of its state.
+    pub fn state(&self) -> StateSpec {
+        StateSpec { conv: (self.taps - 1, self.channels), memory: None }
+    }
+
+    /// Parameter count for a residual stream of width `hidden`.
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let (hidden, channels) = (hidden as u128, self.channels as u128);
+        let biases = if self.bias { 4 * channels + hidden } else { 0 };
+        4 * hidden * channels + channels * self.taps as u128 + biases
+    }
+}
+
 impl FeedForwardSpec {
     /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
@@ -493,6 +545,7 @@ impl LayerSpec {
         let mixer = match &self.mixer {
             MixerSpec::Attention(attention) => attention.parameters(hidden),
             MixerSpec::DeltaNet(delta_net) => delta_net.parameters(hidden),
+            MixerSpec::ShortConv(conv) => conv.parameters(hidden),
         };
         mixer + self.feed_forward.parameters(hidden) + (self.norms.count() * hidden) as u128
     }

@@ -146,6 +146,7 @@ impl<'a> LayerWork<'a> {
                 let rule = d.value_heads as f64 * head * tokens as f64;
                 Work { products: linear, experts, products_f32: rule, rule, ..Work::default() }
             }
+            MixerSpec::ShortConv(_) => Work { products: linear, experts, ..Work::default() },
         }
     }
 
@@ -173,6 +174,7 @@ impl<'a> LayerWork<'a> {
                 let rule = pair * (rows * tokens) as f64;
                 Work { products_f32: rule, rule, ..Work::default() }
             }
+            MixerSpec::ShortConv(_) => Work::default(),
         }
     }
 
@@ -193,6 +195,7 @@ impl<'a> LayerWork<'a> {
                 }
             }
             MixerSpec::DeltaNet(d) => each * (STATE_BYTES * (d.value_heads * d.key_dim * d.value_dim) as f64),
+            MixerSpec::ShortConv(_) => 0.0,
         };
         Work { bytes: self.weights(answers) * self.size + mixed, ..Work::default() }
     }

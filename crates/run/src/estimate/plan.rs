@@ -12,7 +12,7 @@ use palimpsest_core::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, Share, available_bytes, gigabytes, in_words,
 };
 use palimpsest_core::engine::{self, DeviceName};
-use palimpsest_core::model::{Kept, ModelDescription};
+use palimpsest_core::model::{Kept, MixerSpec, ModelDescription};
 use palimpsest_data::benchmarks;
 use palimpsest_data::ground::table::columns;
 
@@ -214,6 +214,10 @@ fn table(
     }
     if linear > 0 {
         layers += &format!(", {linear} with linear attention");
+    }
+    let short = spec.layers.iter().filter(|l| matches!(l.mixer, MixerSpec::ShortConv(_))).count();
+    if short > 0 {
+        layers += &format!(", {short} with a short convolution");
     }
     let mut text = format!(
         "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, {} per prefill step\n\n",

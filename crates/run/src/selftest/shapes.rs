@@ -26,6 +26,8 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "phi-4",
     "granite-3.3-8b-instruct",
     "olmo-3-7b-instruct",
+    "lfm2.5-1.2b-instruct",
+    "lfm2-8b-a1b",
 ];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;
@@ -104,6 +106,7 @@ fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
                 a.window = a.window.map(|window| window.min(WINDOW));
             }
             MixerSpec::DeltaNet(d) => (d.key_heads, d.value_heads) = (2, 4),
+            MixerSpec::ShortConv(c) => c.channels = HIDDEN,
         }
         match &mut layer.feed_forward {
             FeedForwardSpec::Dense(mlp) => mlp.intermediate = 2 * HIDDEN,

@@ -6,7 +6,7 @@ use super::{DeviceName, MemoryRequest};
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::model::{
     Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec,
-    Routing,
+    Routing, ShortConvSpec,
 };
 
 /// Queries kept until their span ends, in linear-attention layers.
@@ -41,6 +41,7 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
         MixerSpec::Attention(a) if a.sinks => n(a.heads),
         MixerSpec::Attention(_) => 0,
         MixerSpec::DeltaNet(d) => n(d.channels()) * n(d.conv) + 2 * n(d.value_heads) + n(d.value_dim),
+        MixerSpec::ShortConv(c) => n(c.channels) * (n(c.taps) + u64::from(c.bias)),
     };
     if let FeedForwardSpec::Experts(e) = &layer.feed_forward {
         let correction = matches!(e.routing, Routing::Sigmoid { .. });
@@ -78,6 +79,7 @@ pub fn layer_activations(
     let mixer = match &layer.mixer {
         MixerSpec::Attention(a) => l * attention_width(a, request, device) + attending(a, request, l, device),
         MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
+        MixerSpec::ShortConv(c) => l * short_conv(c, size),
     };
     let feed_forward = match &layer.feed_forward {
         FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size, device),
@@ -155,6 +157,11 @@ fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     l * token + blocks
 }
 
+/// Bytes per token: projections, products with either gate and the convolution's output; its inputs and two sums in f32.
+fn short_conv(c: &ShortConvSpec, size: u64) -> u64 {
+    n(c.channels) * (7 * size + 3 * 4)
+}
+
 /// Bytes per score of the matrix-product kernel: f32 score plus weight; unfused, score, exponential and an intermediate in f32.
 fn score_bytes(size: u64, device: DeviceName) -> u64 {
     if fuses(device) { 4 + size } else { 3 * 4 }
@@ -178,6 +185,7 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     match &layer.mixer {
         MixerSpec::Attention(a) => n(a.heads) * sums,
         MixerSpec::DeltaNet(d) => 2 * n(d.value_heads) * sums,
+        MixerSpec::ShortConv(_) => 0,
     }
 }
 
@@ -200,6 +208,7 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
     match &layer.mixer {
         // Per-thread scratch stays in cache.
         MixerSpec::Attention(_) if streams(request, device) => 0,
+        MixerSpec::ShortConv(_) => 0,
         MixerSpec::Attention(a) => {
             let rows = BLOCK_ROWS.min(n(request.context)).min(n(request.chunk));
             let fused =

@@ -14,6 +14,8 @@ mod gemma3;
 mod glm4_moe;
 mod gpt_oss;
 mod granite;
+mod lfm2;
+mod lfm2_moe;
 mod llama;
 mod meta;
 mod minimax_m2;
@@ -54,6 +56,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     glm4_moe::GLM4_MOE,
     minimax_m2::MINIMAX_M2,
     gemma3::GEMMA3,
+    lfm2::LFM2,
+    lfm2_moe::LFM2_MOE,
 ];
 
 /// Finds the architecture of a config.json and parses its spec; `place` names the file in errors.

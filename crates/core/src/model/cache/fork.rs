@@ -14,8 +14,8 @@ impl Cache {
                 Ok(LayerCache::Full { k: of_rows(k, capacity)?, v: of_rows(v, capacity)? })
             }
             LayerCache::Windowed(windowed) => windowed.empty_like(capacity).map(LayerCache::Windowed),
-            LayerCache::Delta(state) => {
-                let mut layer = LayerCache::Delta(state.clone());
+            LayerCache::State(state) => {
+                let mut layer = LayerCache::State(state.clone());
                 layer.reset()?;
                 Ok(layer)
             }
@@ -87,7 +87,7 @@ impl Cache {
         let saved = self.layers.iter().map(|layer| match layer {
             LayerCache::Full { .. } => Ok(Saved::InPlace),
             LayerCache::Windowed(windowed) => windowed.save(),
-            LayerCache::Delta(state) => Ok(Saved::Delta(state.clone())),
+            LayerCache::State(state) => Ok(Saved::State(state.clone())),
         });
         Ok(Mark { length: self.length, saved: saved.collect::<Result<_>>()? })
     }
