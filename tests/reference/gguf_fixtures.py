@@ -55,6 +55,8 @@ PRE_TOKENIZERS = {
     "olmo3": "dbrx",
     "lfm2": "lfm2",
     "lfm2-moe": "lfm2",
+    "granite-hybrid": "refact",
+    "nemotron-h": "pixtral",
 }
 
 

@@ -68,6 +68,8 @@ enum LayerCache {
     },
     Windowed(Windowed),
     State(LayerState),
+    /// The layer is a feed-forward block alone.
+    Nothing,
 }
 
 /// Keys and values of a sliding window: positions `first..first + held` at the start of buffers that are compacted when full.
@@ -122,12 +124,14 @@ impl LayerCache {
             }
             MixerSpec::DeltaNet(d) => LayerCache::State(LayerState::zero(&d.state(), formats, device)?),
             MixerSpec::ShortConv(c) => LayerCache::State(LayerState::zero(&c.state(), formats, device)?),
+            MixerSpec::Mamba2(m) => LayerCache::State(LayerState::zero(&m.heads.state(), formats, device)?),
+            MixerSpec::None => LayerCache::Nothing,
         })
     }
 
     fn reset(&mut self) -> Result<()> {
         match self {
-            LayerCache::Full { .. } => {}
+            LayerCache::Full { .. } | LayerCache::Nothing => {}
             LayerCache::Windowed(windowed) => (windowed.first, windowed.held) = (0, 0),
             LayerCache::State(LayerState { conv, memory }) => {
                 *conv = conv.zeros_like()?;
@@ -141,7 +145,10 @@ impl LayerCache {
 impl LayerState {
     fn zero(spec: &StateSpec, formats: &Formats, device: &Device) -> Result<Self> {
         let memory = spec.memory.map(|sizes| Tensor::zeros(sizes, DType::F32, device));
-        Ok(LayerState { conv: Tensor::zeros(spec.conv, formats.activations, device)?, memory: memory.transpose()? })
+        Ok(LayerState {
+            conv: Tensor::zeros(spec.conv, formats.activations, device)?,
+            memory: memory.transpose()?,
+        })
     }
 }
 
@@ -387,7 +394,9 @@ impl Cache {
                 Ok(Seen { k: k.narrow(1, 0, held)?, v: v.narrow(1, 0, held)?, first: self.start })
             }
             LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
-            LayerCache::State(_) => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),
+            LayerCache::State(_) | LayerCache::Nothing => {
+                candle_core::bail!("This is a bug: layer {layer} keeps no keys")
+            }
         }
     }
 
@@ -445,6 +454,8 @@ pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Forma
         }
         MixerSpec::DeltaNet(d) => d.state().bytes(formats),
         MixerSpec::ShortConv(c) => c.state().bytes(formats),
+        MixerSpec::Mamba2(m) => m.heads.state().bytes(formats),
+        MixerSpec::None => Some(0),
     }
 }
 
@@ -456,7 +467,8 @@ fn product(sizes: &[usize]) -> Option<usize> {
 impl StateSpec {
     fn bytes(&self, formats: &Formats) -> Option<usize> {
         let conv = product(&[self.conv.0, self.conv.1, formats.activations.size_in_bytes()])?;
-        let memory = self.memory.map_or(Some(0), |(heads, keys, values)| product(&[heads, keys, values, 4]))?;
+        let memory =
+            self.memory.map_or(Some(0), |(heads, keys, values)| product(&[heads, keys, values, 4]))?;
         conv.checked_add(memory)
     }
 }

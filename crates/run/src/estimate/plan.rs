@@ -206,7 +206,7 @@ fn table(
     free: &[Option<u64>],
 ) -> String {
     let spec = &description.spec;
-    let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
+    let linear = spec.layers.iter().filter(|l| l.linear().is_some()).count();
     let windowed = spec.layers.iter().filter(|l| l.attention().is_some_and(|a| a.window.is_some())).count();
     let mut layers = format!("{} layers", spec.layers.len());
     if windowed > 0 {

@@ -40,6 +40,7 @@ pub struct Unsaid {
     /// Vocabulary size (embedding rows).
     pub vocab: Option<usize>,
     pub heads: Option<usize>,
+    pub layers: Option<usize>,
     /// Key/value heads; default: query heads.
     pub kv_heads: Option<usize>,
     /// Width of a head; default: hidden / heads.
@@ -70,7 +71,7 @@ impl Base {
         let (vocab, layers, tied) = match config {
             Config::Json(fields) => (
                 count(("vocab_size", ""), unsaid.vocab)?,
-                fields.count("num_hidden_layers")?,
+                count(("num_hidden_layers", ""), unsaid.layers)?,
                 fields.flag("tie_word_embeddings", unsaid.tied)?,
             ),
             Config::Gguf(meta) => {

@@ -179,6 +179,15 @@ const GENERATION: [&str; 71] = [
     "watermarking_config",
 ];
 
+/// The config in `text`. An `Infinity` of Python's, which is no JSON, is read as null.
+pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(text).or_else(|error| {
+        let text = String::from_utf8_lossy(text);
+        let read = text.replace(" Infinity", " null").replace(",Infinity", ",null");
+        serde_json::from_str(&read).map_err(|_| error)
+    })
+}
+
 impl<'a> Fields<'a> {
     /// The fields of the object `config`; `place` names the file in errors.
     pub fn new(config: &'a Value, place: &str) -> Result<Self, ModelError> {

@@ -71,7 +71,8 @@ pub fn hybrid(
         None if config.is_json() => UNSAID_TAPS,
         None => config.count(TAPS)?,
         Some(1) => {
-            let problem = "is 1, a convolution that sees no earlier token; the layers here have 2 taps and more";
+            let problem =
+                "is 1, a convolution that sees no earlier token; the layers here have 2 taps and more";
             return Err(config.refuse(TAPS, problem));
         }
         Some(taps) => taps,
@@ -133,7 +134,9 @@ fn as_released(fields: &Fields, base: &Base) -> Result<(), ModelError> {
     fields.expect("block_use_swiglu", true)?;
     fields.expect("use_pos_enc", true)?;
     fields.expect("block_norm_eps", base.eps)?;
-    for field in ["block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"] {
+    for field in
+        ["block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"]
+    {
         fields.get(field);
     }
     Ok(())

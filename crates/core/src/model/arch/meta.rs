@@ -106,7 +106,10 @@ impl<'a> Meta<'a> {
         match counts[..] {
             [] => Ok(None),
             [n] if n <= 1 << 24 => Ok(Some(n as usize)),
-            _ => Err(self.refuse(key, format!("is {counts:?} in turn; only the same in all layers that have it is read"))),
+            _ => Err(self.refuse(
+                key,
+                format!("is {counts:?} in turn; only the same in all layers that have it is read"),
+            )),
         }
     }
 

@@ -97,6 +97,7 @@ impl Cache {
             }
             LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
             LayerCache::State(state) => Ok(LayerCache::State(state.clone())),
+            LayerCache::Nothing => Ok(LayerCache::Nothing),
         });
         let layers = layers.collect::<Result<_>>()?;
         let (dtype, marks) = (self.dtype, Vec::new());

@@ -6,7 +6,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::delta_rule::{self, Inputs};
 use super::{Convolution, Phase, Projection, Projections};
-use crate::attention::delta::normalised_by;
+use crate::attention::delta::{Rule, normalised_by};
 use crate::attention::{DeltaSite, Event, Observer, Point};
 use crate::fused;
 use crate::model::DeltaNetSpec;
@@ -80,7 +80,9 @@ impl DeltaNet {
         let l = qkv.dim(0)?;
 
         // 1. Causal convolution.
-        let Some(memory) = &state.memory else { candle_core::bail!("This is a bug: a delta net without memory") };
+        let Some(memory) = &state.memory else {
+            candle_core::bail!("This is a bug: a delta net without memory")
+        };
         let (mixed, conv) = self.conv.forward(qkv, &state.conv)?;
         let part = |start, heads, dim| mixed.narrow(1, start, heads * dim)?.reshape((l, heads, dim));
         let q = part(0, key_heads, key_dim)?;
@@ -90,12 +92,13 @@ impl DeltaNet {
 
         // 2. The rule.
         if observer.wants(Point::LinearAttention(site)).inputs {
-            observer.observe(Event::LinearAttention { site, q: &q, k: &k, g, beta })?;
+            observer.observe(Event::LinearAttention { site, rule: Rule::Delta, q: &q, k: &k, g, beta })?;
         }
         let [of_q, of_k] = &self.norms;
         let (q, k) = (normalised_by(&q, of_q)?, normalised_by(&k, of_k)?);
         let (g, beta) = (g.clone(), beta.clone());
-        let (out, memory) = delta_rule::advance(&Inputs { q, k, v, g, beta }, memory, phase)?;
+        let (out, memory) =
+            delta_rule::advance(&Inputs { rule: Rule::Delta, q, k, v, g, beta }, memory, phase)?;
         Ok((out, LayerState { conv, memory: Some(memory) }))
     }
 
