@@ -141,7 +141,7 @@ GRANITE_HYBRID = dict(
     mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=64, tie_word_embeddings=True,
     rope_parameters=dict(rope_type="default", rope_theta=10000.0))
 NEMOTRON_H = dict(
-    hidden_size=48, head_dim=12, intermediate_size=60, mamba_num_heads=6, mamba_head_dim=10, n_groups=2, ssm_state_size=20,
+    hidden_size=48, head_dim=12, intermediate_size=60, mamba_num_heads=4, mamba_head_dim=16, n_groups=2, ssm_state_size=20,
     conv_kernel=4, chunk_size=64, layer_norm_epsilon=1e-3, rms_norm_eps=None, time_step_min=0.05, tie_word_embeddings=False)
 
 # One entry an architecture or variant.

@@ -349,3 +349,19 @@ impl<'a> Fields<'a> {
         Ok(self.typed(field, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pythons_infinity_is_read_as_null_and_other_faults_stay_errors() -> serde_json::Result<()> {
+        let limits = |text: &str| parse(text.as_bytes()).map(|config| config["limits"].clone());
+        for text in ["{\"limits\": [0.0, Infinity]}", "{\"limits\":[0.0,Infinity]}"] {
+            assert_eq!(limits(text)?, serde_json::json!([0.0, null]));
+        }
+        assert_eq!(limits("{\"limits\": \"to Infinity\"}")?, "to Infinity");
+        assert!(limits("{\"limits\": [0.0, Infinity}").is_err());
+        Ok(())
+    }
+}

@@ -44,7 +44,9 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     if let Config::Json(fields) = config {
         eps = Some(fields.optional_positive("layer_norm_epsilon")?.unwrap_or(EPS));
         layers = Some(mamba::names(fields)?.1.len());
+        // Which transformers takes instead of `time_step_limit`.
         least_step = fields.optional_positive("time_step_min")?.unwrap_or(least_step);
+        mamba::least_step(fields)?;
         flags = [
             fields.flag("use_conv_bias", true)?,
             fields.flag("use_bias", false)?,
@@ -93,8 +95,7 @@ fn experts(config: &Config, mlp: impl Fn(usize) -> MlpSpec) -> Result<FeedForwar
     let kept = or_one(("topk_group", "expert_group_used_count"))?;
     let scale = config.optional_positive(("routed_scaling_factor", "expert_weights_scale"))?;
     let normalise = config.flag(("norm_topk_prob", "expert_weights_norm"), true)?;
-    // transformers has one shared expert of the stated width.
-    config.optional_count(("n_shared_experts", "expert_shared_count"))?;
+    config.optional_count(("n_shared_experts", "expert_shared_count"))?; // one, of the stated width
     Ok(FeedForwardSpec::Experts(ExpertsSpec {
         experts: count(("n_routed_experts", "expert_count"))?,
         per_token: count(PER_TOKEN)?,
@@ -119,7 +120,7 @@ fn as_released(fields: &Fields) -> Result<(), ModelError> {
     fields.expect("mamba_proj_bias", false)?;
     fields.expect_text("mlp_hidden_act", &["relu2"])?;
     fields.expect_text("mamba_hidden_act", &["silu"])?;
-    const UNREAD: [&str; 26] = [
+    const UNREAD: [&str; 25] = [
         "chunk_size",
         "expand",
         "intermediate_size",
@@ -142,7 +143,6 @@ fn as_released(fields: &Fields) -> Result<(), ModelError> {
         "rope_theta",
         "routed_scaling_factor",
         "time_step_floor",
-        "time_step_limit",
         "time_step_max",
         "topk_group",
         "use_mamba_kernels",
