@@ -127,6 +127,27 @@ def age_lfm2(folder: Path) -> None:
     write_config(folder, config)
 
 
+def age_granite_hybrid(folder: Path) -> None:
+    """The names of layers as Granite-4.0-H has them."""
+    config = read_config(folder)
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    config["layer_types"] = [names[kind] for kind in config["layer_types"]]
+    write_config(folder, config)
+
+
+def age_nemotron_h(folder: Path) -> None:
+    """The settings as Nemotron-Nano-9B-v2 has them: a pattern of letters, and nothing of experts."""
+    config = read_config(folder)
+    letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+    kinds = config.pop("layers_block_type")
+    config |= dict(hybrid_override_pattern="".join(letters[kind] for kind in kinds), num_hidden_layers=len(kinds),
+                   rms_norm_eps=config["layer_norm_epsilon"], time_step_limit=[0.0, float("inf")])
+    experts = ("moe_", "mtp_", "n_group", "n_routed", "n_shared", "norm_topk", "num_experts", "num_nextn", "routed_",
+               "topk_", "output_router")
+    write_config(folder, {name: value for name, value in config.items()
+                          if not name.startswith(experts) or name == "n_groups"})
+
+
 def age_phi3(folder: Path) -> None:
     """The settings as Phi-4-mini has them."""
     age_settings(folder)

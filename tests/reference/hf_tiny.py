@@ -254,7 +254,8 @@ TINY = {
         num_experts_per_tok=2, num_dense_layers=1, layer_types=["conv", "full_attention", "conv"]), seed=3),
     # As Granite-4.0-H-Micro: no experts, no positions.
     "granite-hybrid": Tiny("granitemoehybrid", dict(GRANITE_HYBRID, num_hidden_layers=4, layer_types=[
-        "linear_attention", "linear_attention", "full_attention", "linear_attention"]), embedding=0.02, seed=2),
+        "linear_attention", "linear_attention", "full_attention", "linear_attention"]),
+        embedding=0.02, release=hf_layouts.age_granite_hybrid, seed=2),
     "granite-hybrid-moe": Tiny("granitemoehybrid", dict(
         GRANITE_HYBRID, num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, shared_intermediate_size=28,
         mamba_proj_bias=True, position_embedding_type="rope", num_hidden_layers=3, tie_word_embeddings=False, layer_types=[
@@ -264,12 +265,13 @@ TINY = {
         GRANITE_HYBRID, position_embedding_type="rope", num_hidden_layers=2,
         layer_types=["full_attention", "full_attention"]), embedding=0.02, seed=2),
     "nemotron-h": Tiny("nemotron_h", dict(NEMOTRON_H, layers_block_type=[
-        "linear_attention", "mlp", "linear_attention", "full_attention", "mlp", "linear_attention"]), seed=1),
+        "linear_attention", "mlp", "linear_attention", "full_attention", "mlp", "linear_attention"]),
+        release=hf_layouts.age_nemotron_h, seed=1),
     # As Nemotron 3 Nano.
     "nemotron-h-moe": Tiny("nemotron_h", dict(
         NEMOTRON_H, n_routed_experts=5, num_experts_per_tok=2, moe_intermediate_size=20, routed_scaling_factor=1.5,
         moe_shared_expert_intermediate_size=28, layers_block_type=[
-            "linear_attention", "moe", "linear_attention", "full_attention", "moe", "linear_attention"]), seed=7),
+            "linear_attention", "moe", "linear_attention", "full_attention", "moe", "linear_attention"]), seed=9),
     # Settings as before transformers 5: rope_theta and rope_scaling instead of rope_parameters.
     "llama-old-config": Tiny("llama", dict(
         hidden_size=60, head_dim=20, tie_word_embeddings=False, rope_parameters=dict(
@@ -444,6 +446,8 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
     tokenizer = tiny_tokenizer()
     settings = {**SHARED, **tiny.config, "vocab_size": len(tokenizer), "bos_token_id": None,
                 "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    # What a config has under another name is left out.
+    settings = {name: value for name, value in settings.items() if value is not None or name.endswith("_token_id")}
     if tiny.around is not None:
         settings = {**tiny.around, "text_config": settings}
     config = AutoConfig.for_model(tiny.model_type, **settings)

@@ -1,7 +1,8 @@
 //! Blocks of the gated delta rule and of Mamba-2, shared by the rules ([`crate::model`]) and the observer of its implicit attention.
 //!
 //! Within a block of c tokens, with G_i the sum of the log decays of tokens 0..=i and L_ij = b_i (k_i . k_j) e^(G_i - G_j) for j < i, the
-//! delta rule writes (I + L)^-1 diag(b) (v - state read at k) to the state, Mamba-2 diag(b) v. All in f32 by Candle operations, on any device.
+//! delta rule writes (I + L)^-1 diag(b) (v - state read at k) to the state, Mamba-2 diag(b) v. All in f32 by Candle operations, on any
+//! device.
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -72,8 +73,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks of the keys `k` as the rule reads them, (l, key_heads, key_dim), the log decays `g` and the write strengths `beta`, both (l, value_heads),
-    /// all f32. The last block is padded with tokens that leave the state unchanged.
+    /// Blocks of the keys `k` as the rule reads them, (l, key_heads, key_dim), the log decays `g` and the write strengths `beta`, both
+    /// (l, value_heads), all f32. The last block is padded with tokens that leave the state unchanged.
     pub fn new(rule: Rule, k: &Tensor, g: &Tensor, beta: &Tensor, c: usize) -> Result<Self> {
         let (l, key_heads, _) = k.dims3()?;
         let value_heads = g.dim(1)?;

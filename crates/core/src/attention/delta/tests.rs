@@ -14,11 +14,10 @@ fn the_walk_in_candle_operations_equals_the_one_on_slices_at_any_place_of_rows()
     let beta = Tensor::rand(0f32, 1.0, (l, value_heads), device)?;
     let mut history = History::default();
     history.push(&k, &g, &beta, l)?;
-    let of_rule = |rule| History { rule, ..history.clone() };
     let bounds = [0, 1, 30, 64, 120, 121, 500, 1100];
     let all = [0..1, 0..70, 63..65, 64..128, 100..101, 130..700, 1000..1200];
     for (rows, rule) in all.into_iter().flat_map(|rows| [(rows.clone(), Rule::Delta), (rows, Rule::Mamba2)]) {
-        let history = of_rule(rule);
+        history.rule = rule;
         let q = rule.read(&q.narrow(0, rows.start, rows.len())?, 0.3)?.transpose(0, 1)?.contiguous()?;
         assert_eq!(q.dtype(), DType::F32);
         let [slices, candle] = [walk_on_cpu, blocks::walk].map(|walk| -> Result<Vec<f64>> {

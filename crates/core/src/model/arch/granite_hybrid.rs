@@ -49,7 +49,9 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         let keys = [KEYS.heads, KEYS.head_dim, KEYS.groups, KEYS.state, KEYS.taps];
         let others =
             ["mamba_chunk_size", "mamba_conv_bias", "mamba_expand", "mamba_proj_bias", "time_step_limit"];
-        keys.iter().chain(&others).for_each(|field| drop(fields.get(field)));
+        for field in keys.into_iter().chain(others) {
+            fields.get(field);
+        }
     }
     let mamba = match kinds.contains(&Kind::Mamba) {
         true => Some(mamba2(config, &base)?),
@@ -103,7 +105,10 @@ fn feed_forward(config: &Config) -> Result<FeedForwardSpec, ModelError> {
     const SHARED: (&str, &str) = ("shared_intermediate_size", "expert_shared_feed_forward_length");
     let experts = match config {
         Config::Json(fields) => fields.optional_number("num_local_experts")?.filter(|n| *n > 0),
-        Config::Gguf(meta) => meta.optional_count("expert_count")?,
+        Config::Gguf(meta) => {
+            meta.optional_count(PER_TOKEN.1)?;
+            meta.optional_count("expert_count")?
+        }
     };
     let width = config.optional_count(INTERMEDIATE)?;
     let shared = silu(config.count(SHARED)?);

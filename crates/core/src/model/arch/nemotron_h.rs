@@ -54,6 +54,12 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         ];
         as_released(fields)?;
     }
+    if let Config::Gguf(meta) = config {
+        // Repeats the epsilon of the norms; attention does not rotate.
+        meta.optional_positive("attention.layer_norm_epsilon")?;
+        meta.optional_count("rope.dimension_count")?;
+        meta.optional_positive("rope.freq_base")?;
+    }
     let base = Base::read(config, Unsaid { eps, layers, ..Unsaid::default() })?;
     let base = Base { eps: eps.unwrap_or(base.eps), ..base };
     let kinds = mamba::kinds(config, base.layers)?;
@@ -68,7 +74,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         Config::Json(_) => config.optional_count(INTERMEDIATE)?,
         Config::Gguf(meta) => meta.optional_count_of_layers(INTERMEDIATE.1)?,
     };
-    let layer = |kind: Kind| {
+    let layer = |kind: Kind| -> Result<LayerSpec, ModelError> {
         let (mixer, feed_forward) = match kind {
             Kind::Mamba => (MixerSpec::Mamba2(mamba), FeedForwardSpec::None),
             Kind::Attention => (MixerSpec::Attention(base.attention(RopeSpec::NONE)), FeedForwardSpec::None),
@@ -120,33 +126,14 @@ fn as_released(fields: &Fields) -> Result<(), ModelError> {
     fields.expect("mamba_proj_bias", false)?;
     fields.expect_text("mlp_hidden_act", &["relu2"])?;
     fields.expect_text("mamba_hidden_act", &["silu"])?;
-    const UNREAD: [&str; 25] = [
-        "chunk_size",
-        "expand",
-        "intermediate_size",
-        "mamba_ssm_cache_dtype",
-        "moe_intermediate_size",
-        "moe_latent_size",
-        "moe_shared_expert_intermediate_size",
-        "moe_shared_expert_overlap",
-        "mtp_hybrid_override_pattern",
-        "mtp_layers_block_type",
-        "n_group",
-        "n_routed_experts",
-        "n_shared_experts",
-        "norm_eps",
-        "norm_topk_prob",
-        "num_experts_per_tok",
-        "num_logits_to_keep",
-        "partial_rotary_factor",
-        "rescale_prenorm_residual",
-        "rope_theta",
-        "routed_scaling_factor",
-        "time_step_floor",
-        "time_step_max",
-        "topk_group",
-        "use_mamba_kernels",
-    ];
-    UNREAD.iter().for_each(|field| drop(fields.get(field)));
+    const UNREAD: &str = "chunk_size expand intermediate_size mamba_ssm_cache_dtype moe_intermediate_size \
+        moe_latent_size moe_shared_expert_intermediate_size moe_shared_expert_overlap \
+        mtp_hybrid_override_pattern mtp_layers_block_type n_group n_routed_experts \
+        n_shared_experts norm_eps norm_topk_prob num_experts_per_tok num_logits_to_keep \
+        partial_rotary_factor rescale_prenorm_residual rope_theta routed_scaling_factor \
+        time_step_floor time_step_max topk_group use_mamba_kernels";
+    for field in UNREAD.split_whitespace() {
+        fields.get(field);
+    }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Gated delta rule, and Mamba-2's sum without its correction: in blocks for prefill, token by token for decode, on slices on the CPU.
 //!
-//! Per value head, with state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T, or S <- S + k (b v)^T; out = S^T q (transformers,
-//! `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`). All f32. States are never written in place, so a clone is a
-//! snapshot.
+//! Per value head, with state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T, or S <- S + k (b v)^T; out = S^T q
+//! (transformers, `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`, `mamba2_chunk_scan`). All f32. States are never
+//! written in place, so a clone is a snapshot.
 
 use candle_core::{Result, Tensor};
 
