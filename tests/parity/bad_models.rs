@@ -141,8 +141,8 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         ),
         ("granite-hybrid-tiny", set("mamba_expand", json!(3)), "`mamba_expand` is 3, but 6 heads"),
         ("granite-hybrid-tiny", set("time_step_limit", json!([0.0, 0.1])), "only a lower limit"),
-        ("nemotron-h-tiny", set("mlp_hidden_act", json!("silu")), "`mlp_hidden_act` is `silu`"),
-        ("nemotron-h-tiny", set("layers_block_type", json!(["mamba", "glu"])), "holds `glu`"),
+        ("nemotron-h-moe-tiny", set("mlp_hidden_act", json!("silu")), "`mlp_hidden_act` is `silu`"),
+        ("nemotron-h-moe-tiny", set("layers_block_type", json!(["mamba", "glu"])), "holds `glu`"),
         ("nemotron-h-moe-tiny", set("moe_latent_size", json!(8)), "experts of narrower inputs"),
         ("olmo3-tiny", set("rope_parameters", json!({"rope_theta": 5e5})), "`full_attention` is missing"),
         (
