@@ -36,7 +36,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 29] = [
+pub const TINY: [&str; 37] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -66,6 +66,14 @@ pub const TINY: [&str; 29] = [
     "granite-tiny",
     "olmo3-tiny",
     "olmo3-old-config-tiny",
+    "lfm2-tiny",
+    "lfm2-old-config-tiny",
+    "lfm2-moe-tiny",
+    "granite-hybrid-tiny",
+    "granite-hybrid-moe-tiny",
+    "granite-hybrid-dense-tiny",
+    "nemotron-h-tiny",
+    "nemotron-h-moe-tiny",
 ];
 /// The llama architecture.
 pub const LLAMA: [&str; 2] = [TINY[0], TINY[1]];

@@ -1,9 +1,11 @@
-//! Implicit attention of the gated delta rule against its definition.
+//! Implicit attention of the gated delta rule and of Mamba-2 against their definitions.
 
 use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest_core::attention::{DeltaMasses, DeltaSite, Event, MassObserver, Masses, Observer, Point, run};
+use palimpsest_core::attention::{
+    DeltaMasses, DeltaSite, Event, MassObserver, Masses, Observer, Point, Rule, run,
+};
 use palimpsest_core::span::Span;
 
 use super::{Inputs, apart, numbers, site};
@@ -15,6 +17,7 @@ const KEY_DIM: usize = 12;
 
 /// Inputs that a linear-attention layer passes to an observer.
 struct Layer {
+    rule: Rule,
     /// (l, key_heads, key_dim), unnormalised
     q: Tensor,
     k: Tensor,
@@ -31,9 +34,11 @@ enum Kind {
     RepeatedKeys,
     /// Log decays from -30 to -1e-6, strengths near 0 and near 1.
     Extreme,
+    /// As `Plain`, by Mamba-2's rule.
+    Mamba2,
 }
 
-const KINDS: [Kind; 3] = [Kind::Plain, Kind::RepeatedKeys, Kind::Extreme];
+const KINDS: [Kind; 4] = [Kind::Plain, Kind::RepeatedKeys, Kind::Extreme, Kind::Mamba2];
 
 impl Layer {
     fn new(kind: Kind, l: usize) -> Self {
@@ -55,7 +60,7 @@ impl Layer {
         }
         let each = |x: Vec<f32>, f: fn(f32) -> f32| x.into_iter().map(f).collect::<Vec<f32>>();
         let (g, beta) = match kind {
-            Kind::Plain => (each(g, |x| -0.1 * (x + 1.0)), each(beta, |x| 0.5 + 0.5 * x)),
+            Kind::Plain | Kind::Mamba2 => (each(g, |x| -0.1 * (x + 1.0)), each(beta, |x| 0.5 + 0.5 * x)),
             Kind::RepeatedKeys => (each(g, |_| 0.0), each(beta, |_| 1.0)),
             Kind::Extreme => (
                 each(g, |x| match () {
@@ -68,6 +73,7 @@ impl Layer {
         };
         let device = &Device::Cpu;
         Layer {
+            rule: if kind == Kind::Mamba2 { Rule::Mamba2 } else { Rule::Delta },
             q: Tensor::from_vec(q, (l, KEY_HEADS, KEY_DIM), device).unwrap(),
             k: Tensor::from_vec(k, (l, KEY_HEADS, KEY_DIM), device).unwrap(),
             g: Tensor::from_vec(g, (l, VALUE_HEADS), device).unwrap(),
@@ -82,13 +88,18 @@ impl Layer {
             let site = DeltaSite { layer, offset: start };
             if observer.wants(Point::LinearAttention(&site)).inputs {
                 let [q, k, g, beta] = &[&self.q, &self.k, &self.g, &self.beta].map(part);
-                observer.observe(Event::LinearAttention { site: &site, q, k, g, beta }).unwrap();
+                observer
+                    .observe(Event::LinearAttention { site: &site, rule: self.rule, q, k, g, beta })
+                    .unwrap();
             }
         }
     }
 
     /// Reference: per value head and row of `rows`, the weights a_ts for s = 0..=t, in f64.
     fn weights(&self, rows: &Span) -> Vec<Vec<Vec<f64>>> {
+        if self.rule == Rule::Mamba2 {
+            return self.weights_of_mamba(rows);
+        }
         let unit = |x: &Tensor| -> Vec<Vec<f64>> {
             let unit = |x: &[f32]| {
                 let norm = (x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() + 1e-6).sqrt();
@@ -112,6 +123,20 @@ impl Layer {
             }
             weights
         };
+        (0..VALUE_HEADS).map(|h| rows.range().map(|t| row(h, t)).collect()).collect()
+    }
+
+    /// [`Layer::weights`] of Mamba-2: a_ts = b_s (k_s . q_t) e^(sum of g over s + 1..=t).
+    fn weights_of_mamba(&self, rows: &Span) -> Vec<Vec<Vec<f64>>> {
+        let [q, k, g, beta] = [&self.q, &self.k, &self.g, &self.beta].map(numbers);
+        let weight = |h: usize, t: usize, s: usize| {
+            let at = |token: usize| (token * KEY_HEADS + h / (VALUE_HEADS / KEY_HEADS)) * KEY_DIM;
+            let (q, k) = (&q[at(t)..][..KEY_DIM], &k[at(s)..][..KEY_DIM]);
+            let read: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
+            let decay: f64 = (s + 1..=t).map(|m| f64::from(g[m * VALUE_HEADS + h])).sum();
+            f64::from(beta[s * VALUE_HEADS + h]) * read * decay.exp()
+        };
+        let row = |h: usize, t: usize| (0..=t).map(|s| weight(h, t, s)).collect();
         (0..VALUE_HEADS).map(|h| rows.range().map(|t| row(h, t)).collect()).collect()
     }
 
@@ -340,7 +365,8 @@ fn a_fork_that_needs_keys_that_were_not_kept_is_refused() {
     let part = |x: &Tensor| x.narrow(0, 64, 64).unwrap();
     let site = DeltaSite { layer: 3, offset: 64 };
     let [q, k, g, beta] = &[&layer.q, &layer.k, &layer.g, &layer.beta].map(part);
-    let error = late.observe(Event::LinearAttention { site: &site, q, k, g, beta }).unwrap_err();
+    let error =
+        late.observe(Event::LinearAttention { site: &site, rule: layer.rule, q, k, g, beta }).unwrap_err();
     assert!(error.to_string().contains("layer 3"), "{error}");
 }
 

@@ -62,6 +62,10 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("phi-4", 14.7, 0.005),
         ("granite-3.3-8b-instruct", 8.17, 0.002),
         ("olmo-3-7b-instruct", 7.3, 0.005),
+        ("lfm2.5-1.2b-instruct", 1.17, 0.005),
+        ("lfm2-8b-a1b", 8.3, 0.01),
+        ("granite-4.0-h-tiny", 7.0, 0.01),
+        ("nemotron-3-nano-30b-a3b", 31.6, 0.005),
     ];
     let names: Vec<&str> = ModelDescription::released_names().collect();
     assert_eq!(names, published.map(|(name, _, _)| name));

@@ -69,8 +69,7 @@ fn a_prompt_gives_the_same_bits_in_chunks_of_any_length_in_every_format() {
             logits.into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
         // Linear-attention layers sum their states in chunk order.
-        let delta =
-            engine(&fixture(name), 64).decoder().spec().layers.iter().any(|l| l.delta_net().is_some());
+        let delta = engine(&fixture(name), 64).decoder().spec().layers.iter().any(|l| l.linear().is_some());
         if !delta {
             let whole = bits(1 << 20);
             assert!([7, 37, 64].into_iter().all(|chunk| bits(chunk) == whole), "{name} in {formats:?}");

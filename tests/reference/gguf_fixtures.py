@@ -55,6 +55,10 @@ PRE_TOKENIZERS = {
     "mistral3-nested": "tekken",
     "granite": "refact",
     "olmo3": "dbrx",
+    "lfm2": "lfm2",
+    "lfm2-moe": "lfm2",
+    "granite-hybrid": "refact",
+    "nemotron-h": "pixtral",
 }
 
 

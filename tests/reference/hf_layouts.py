@@ -111,6 +111,43 @@ def age_gemma3(folder: Path) -> None:
         name.replace("vision_tower.", "vision_tower.vision_model."): tensor for name, tensor in tensors.items()})
 
 
+def age_lfm2(folder: Path) -> None:
+    """The settings as LFM2-1.2B has them."""
+    config = read_config(folder)
+    hidden = config["hidden_size"]
+    config["block_ff_dim"] = config.pop("intermediate_size")
+    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+    config["tie_embedding"] = config.pop("tie_word_embeddings")
+    config["torch_dtype"] = config.pop("dtype")
+    del config["layer_types"], config["rms_norm_eps"]
+    config |= dict(block_dim=hidden, conv_dim=hidden, conv_dim_out=hidden, num_heads=config["num_attention_heads"],
+                   block_norm_eps=config["norm_eps"], block_use_swiglu=True, use_pos_enc=True,
+                   block_use_xavier_init=True, conv_use_xavier_init=True, block_mlp_init_scale=1.0,
+                   block_out_init_scale=1.0)
+    write_config(folder, config)
+
+
+def age_granite_hybrid(folder: Path) -> None:
+    """The names of layers as Granite-4.0-H has them."""
+    config = read_config(folder)
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    config["layer_types"] = [names[kind] for kind in config["layer_types"]]
+    write_config(folder, config)
+
+
+def age_nemotron_h(folder: Path) -> None:
+    """The settings as Nemotron-Nano-9B-v2 has them: a pattern of letters, and nothing of experts."""
+    config = read_config(folder)
+    letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+    kinds = config.pop("layers_block_type")
+    config |= dict(hybrid_override_pattern="".join(letters[kind] for kind in kinds), num_hidden_layers=len(kinds),
+                   rms_norm_eps=config["layer_norm_epsilon"], time_step_limit=[0.0, float("inf")])
+    experts = ("moe_", "mtp_", "n_group", "n_routed", "n_shared", "norm_topk", "num_experts", "num_nextn", "routed_",
+               "topk_", "output_router")
+    write_config(folder, {name: value for name, value in config.items()
+                          if not name.startswith(experts) or name == "n_groups"})
+
+
 def age_phi3(folder: Path) -> None:
     """The settings as Phi-4-mini has them."""
     age_settings(folder)

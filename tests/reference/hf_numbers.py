@@ -19,6 +19,12 @@ TOP_IDS = 10
 DELTA_TOLERANCE = 2e-6
 
 
+def attention_modules(model: torch.nn.Module) -> dict[int, torch.nn.Module]:
+    """The softmax attention of each layer that has one. Nemotron-H calls every layer's only part its mixer."""
+    return {int(name.split(".")[-2]): module for name, module in model.named_modules()
+            if "vision" not in name and (name.endswith(".self_attn") or type(module).__name__ == "NemotronHAttention")}
+
+
 class MassHooks:
     """Reduces each layer's attention weights to span masses as they are made, and drops them.
 
@@ -34,12 +40,10 @@ class MassHooks:
         self.offset = 0
         self.sums, self.sinks = {}, {}
         self.handles = []
-        for name, module in model.named_modules():
-            if name.endswith(".self_attn") and "vision" not in name:
-                layer = int(name.split(".")[-2])
-                self.handles.append(module.register_forward_hook(self.hook(layer)))
+        for layer, module in attention_modules(model).items():
+            self.handles.append(module.register_forward_hook(self.hook(layer)))
         if not self.handles:
-            raise SystemExit(f"error: {type(model).__name__} has no module named self_attn; add its name to MassHooks")
+            raise SystemExit(f"error: {type(model).__name__} has no module named self_attn; add it to attention_modules")
 
     def hook(self, layer: int):
         def reduce(module, _inputs, output):
@@ -87,8 +91,7 @@ class Knockouts:
         self.offset = 0
         self.stack = ExitStack()
         holes = {}
-        modules = {int(name.split(".")[-2]): module for name, module in model.named_modules()
-                   if name.endswith(".self_attn") and "vision" not in name}
+        modules = attention_modules(model)
         for knockout in request.get("knockouts", []):
             layers = range(*knockout["layers"]) if "layers" in knockout else range(len(list(modules)))
             for layer in layers:
@@ -124,9 +127,9 @@ class TopHooks:
         self.count = request.get("top_keys", 0)
         self.rows = [row for label in request["rows"] for row in range(*request["spans"][label])]
         self.offset, self.kept, self.handles = 0, {}, []
-        for name, module in model.named_modules():
-            if self.count and name.endswith(".self_attn") and "vision" not in name:
-                self.handles.append(module.register_forward_hook(self.hook(int(name.split(".")[-2]))))
+        for layer, module in attention_modules(model).items():
+            if self.count:
+                self.handles.append(module.register_forward_hook(self.hook(layer)))
 
     def hook(self, layer: int):
         def keep(_module, _inputs, output):
@@ -167,9 +170,8 @@ class LengthHooks:
         self.spans = list(request["spans"].values())
         self.rows = [request["spans"][label] for label in request["rows"]]
         self.offset, self.made, self.seen, self.handles = 0, {}, {}, []
-        for name, module in model.named_modules():
-            if request.get("measures") and name.endswith(".self_attn") and "vision" not in name:
-                layer = int(name.split(".")[-2])
+        for layer, module in attention_modules(model).items():
+            if request.get("measures"):
                 for part in ("q_proj", "v_proj") if hasattr(module, "q_proj") else ("qkv_proj",):
                     self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
                 self.handles.append(module.register_forward_hook(self.hook(layer)))
@@ -190,7 +192,8 @@ class LengthHooks:
                 v = self.seen[layer, "qkv_proj"][:, -module.num_key_value_heads * module.head_dim:]
             v = v.unflatten(1, (-1, module.head_dim)).transpose(0, 1)
             v = v.repeat_interleave(heads // len(v), dim=0)  # (heads, keys, head_dim)
-            outputs = module.o_proj.weight.double().T.unflatten(0, (heads, module.head_dim))  # (heads, head_dim, hidden)
+            output = module.o_proj if hasattr(module, "o_proj") else module.out_proj
+            outputs = output.weight.double().T.unflatten(0, (heads, module.head_dim))  # (heads, head_dim, hidden)
             lengths = (v @ outputs).norm(dim=-1)
             gate = torch.ones(())
             if type(module).__name__.startswith(("Qwen3_5", "Qwen3Next")):
@@ -218,12 +221,15 @@ class LengthHooks:
 
 
 class DeltaHooks:
-    """Keeps what enters each gated delta rule (Qwen3.5's linear layers), and attributes its output to the tokens.
+    """Keeps what enters each gated delta rule (Qwen3.5's linear layers) or Mamba-2's scan, and attributes its output to the tokens.
 
     With S the state [key dim, value dim], k and q of length 1, q scaled by key_dim^-1/2, b the write strength and e^g
     the decay, a layer computes S_t = e^g_t (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T and o_t = S_t^T q_t. So
     o_t = sum over s of a[t, s] v_s, and a row of a, which may be negative and need not sum to 1, is found by carrying
     w = q_t backwards from s = t: a[t, s] = b_s (k_s . w), then w <- e^g_s (w - b_s k_s (k_s . w)). All in f64.
+
+    Mamba-2, with B as keys, C as queries, time steps as strengths and -e^A_log times these as g, writes values as they are:
+    a[t, s] = b_s (k_s . q_t) e^(sum of g over s + 1..=t), without normalisation. Its skip is no part of it.
     """
 
     def __init__(self, model: torch.nn.Module, request: dict):
@@ -237,6 +243,15 @@ class DeltaHooks:
                 self.layer = layer
             self.stack.callback(module.register_forward_pre_hook(enter).remove)
         # The layers of a model share the functions of their module: one for prompts, one for single tokens.
+        self.mamba = not modules
+        scans = [(name, module) for name, module in model.named_modules() if hasattr(module, "A_log") and self.mamba]
+        for name, module in scans:
+            def enter_scan(_module, _inputs, layer=int(name.split(".")[-2])):
+                self.layer = layer
+            self.stack.callback(module.register_forward_pre_hook(enter_scan).remove)
+        for source in {type(module).__module__ for _, module in scans}:
+            scan = getattr(sys.modules[source], "mamba2_chunk_scan")
+            self.stack.enter_context(mock.patch.object(sys.modules[source], "mamba2_chunk_scan", self.keep_scan(scan)))
         for source in {type(module).__module__ for _, module in modules}:
             for rule in ("torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"):
                 original = getattr(sys.modules[source], rule)
@@ -252,14 +267,26 @@ class DeltaHooks:
             return out, state
         return spy
 
+    def keep_scan(self, scan):
+        def spy(x, dt, A, B, C, *positional, D, dt_bias, dt_limit, **more):
+            made = scan(x, dt, A, B, C, *positional, D=D, dt_bias=dt_bias, dt_limit=dt_limit, **more)
+            out = made[0] if isinstance(made, tuple) else made
+            step = torch.nn.functional.softplus(dt.double() + dt_bias.double()).clamp(*dt_limit)
+            read = out.double() - D.double()[:, None] * x.double()
+            kept = [y[0].detach().double() for y in (C, B, x, A.double() * step, step, read)]
+            self.seen.setdefault(self.layer, []).append(kept)
+            return made
+        return spy
+
     def attribution(self, layer: int, check: bool) -> torch.Tensor:
         """a [row tokens, value heads, tokens] of the tokens of the row spans, one span after the other."""
         q, k, v, g, beta, out = (torch.cat(parts) for parts in zip(*self.seen[layer]))
         tokens, heads = beta.shape
         # Value head h reads key head h // (value heads / key heads).
         q, k = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (q, k))
-        q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
-        q = q * q.shape[-1] ** -0.5
+        if not self.mamba:
+            q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+            q = q * q.shape[-1] ** -0.5
         wanted = torch.cat([torch.arange(a, b) for a, b in self.rows])
         w = torch.zeros(len(wanted), *q.shape[1:], dtype=torch.float64)  # (row tokens, heads, key dim)
         a = torch.zeros(len(wanted), heads, tokens, dtype=torch.float64)
@@ -267,7 +294,7 @@ class DeltaHooks:
             w[wanted == s] = q[s]
             share = beta[s] * (w * k[s]).sum(-1)
             a[:, :, s] = share
-            w = g[s].exp()[:, None] * (w - share[..., None] * k[s])
+            w = g[s].exp()[:, None] * (w - (0 if self.mamba else share[..., None] * k[s]))
         if check:
             theirs = out[wanted]
             worst = (torch.einsum("rhs,shv->rhv", a, v) - theirs).abs().max()

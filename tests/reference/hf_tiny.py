@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config, PreTrainedTokenizerFast
 
 import hf_layouts
-from hf_numbers import (RouterMargin, describe, each, greedy, read_request, reference, write_reference,
+from hf_numbers import (RouterMargin, attention_modules, describe, each, greedy, read_request, reference, write_reference,
                         write_request)
 
 PROMPT_TOKENS = 151  # prime: a multiple of no chunk size
@@ -48,7 +48,7 @@ NARROW = {"bf16": torch.bfloat16, "f16": torch.float16}
 # Which of the numbers are stated in them too.
 NUMBERS = ("logits", "mass", "sink", "delta_signed", "delta_share")
 # The buffer that a router adds to its sigmoids to choose by.
-CORRECTION = "e_score_correction_bias"
+CORRECTION = ("e_score_correction_bias", "expert_bias")
 
 # What every architecture shares. Sizes are odd on purpose: none is a multiple of a SIMD width or a block size, so a
 # kernel that forgets its remainder cannot pass. The norm's epsilon is large on purpose: with a usual one, an engine
@@ -130,6 +130,19 @@ GLM4_MOE = dict(hidden_size=60, head_dim=20, attention_bias=True, first_k_dense_
 MINIMAX_M2 = dict(hidden_size=60, head_dim=20, intermediate_size=28, num_local_experts=7, num_experts_per_tok=3,
                   tie_word_embeddings=False,
                   rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+
+LFM2 = dict(hidden_size=48, intermediate_size=120, block_multiple_of=16, conv_L_cache=4, norm_eps=1e-3, rms_norm_eps=None, tie_word_embeddings=True,
+            max_position_embeddings=2048, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+
+# Two groups serve six heads, whose width is no multiple of the state's.
+GRANITE_HYBRID = dict(
+    hidden_size=48, num_local_experts=0, shared_intermediate_size=60, embedding_multiplier=7.0, attention_multiplier=0.25,
+    residual_multiplier=0.6, logits_scaling=0.8, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=20,
+    mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=64, tie_word_embeddings=True,
+    rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+NEMOTRON_H = dict(
+    hidden_size=48, head_dim=12, intermediate_size=60, mamba_num_heads=4, mamba_head_dim=16, n_groups=2, ssm_state_size=20,
+    conv_kernel=4, chunk_size=64, layer_norm_epsilon=1e-3, rms_norm_eps=None, time_step_min=0.05, tie_word_embeddings=False)
 
 # One entry an architecture or variant.
 TINY = {
@@ -230,6 +243,35 @@ TINY = {
     "minimax-m2-fp8": Tiny("minimax_m2", dict(
         MINIMAX_M2, hidden_size=140, head_dim=24, intermediate_size=36, num_hidden_layers=2, num_local_experts=5,
         num_experts_per_tok=2), release=hf_layouts.quantise_minimax, seed=1),
+    # Four taps; the width of the feed-forward blocks is 80, two thirds of 120, rounded up by nothing to a multiple of 16.
+    "lfm2": Tiny("lfm2", dict(LFM2, num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "full_attention"]), seed=1),
+    # As LFM2-1.2B: a list of the layers with attention, and the settings of its first authors beside.
+    "lfm2-old-config": Tiny("lfm2", dict(LFM2, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+                                         intermediate_size=60, full_attn_idxs=[1]), release=hf_layouts.age_lfm2, seed=3),
+    "lfm2-moe": Tiny("lfm2_moe", dict(
+        {name: value for name, value in LFM2.items() if not name.startswith("block")}, intermediate_size=52,
+        tie_word_embeddings=False, conv_bias=True, num_hidden_layers=3, moe_intermediate_size=20, num_experts=5,
+        num_experts_per_tok=2, num_dense_layers=1, layer_types=["conv", "full_attention", "conv"]), seed=3),
+    # As Granite-4.0-H-Micro: no experts, no positions.
+    "granite-hybrid": Tiny("granitemoehybrid", dict(GRANITE_HYBRID, num_hidden_layers=4, layer_types=[
+        "linear_attention", "linear_attention", "full_attention", "linear_attention"]),
+        embedding=0.02, release=hf_layouts.age_granite_hybrid, seed=2),
+    "granite-hybrid-moe": Tiny("granitemoehybrid", dict(
+        GRANITE_HYBRID, num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, shared_intermediate_size=28,
+        mamba_proj_bias=True, position_embedding_type="rope", num_hidden_layers=3, tie_word_embeddings=False, layer_types=[
+            "linear_attention", "full_attention", "linear_attention"]), seed=3),
+    # As Granite-4.0-Micro: attention alone.
+    "granite-hybrid-dense": Tiny("granitemoehybrid", dict(
+        GRANITE_HYBRID, position_embedding_type="rope", num_hidden_layers=2,
+        layer_types=["full_attention", "full_attention"]), embedding=0.02, seed=2),
+    "nemotron-h": Tiny("nemotron_h", dict(NEMOTRON_H, layers_block_type=[
+        "linear_attention", "mlp", "linear_attention", "full_attention", "mlp", "linear_attention"]),
+        release=hf_layouts.age_nemotron_h, seed=1),
+    # As Nemotron 3 Nano.
+    "nemotron-h-moe": Tiny("nemotron_h", dict(
+        NEMOTRON_H, n_routed_experts=5, num_experts_per_tok=2, moe_intermediate_size=20, routed_scaling_factor=1.5,
+        moe_shared_expert_intermediate_size=28, layers_block_type=[
+            "linear_attention", "moe", "linear_attention", "full_attention", "moe", "linear_attention"]), seed=9),
     # Settings as before transformers 5: rope_theta and rope_scaling instead of rope_parameters.
     "llama-old-config": Tiny("llama", dict(
         hidden_size=60, head_dim=20, tie_word_embeddings=False, rope_parameters=dict(
@@ -263,6 +305,9 @@ TINY |= {
                                             query_pre_attn_scalar=20), seed=2),
     # The limit of the experts' activation is 7, and every other layer slides.
     "gguf-gpt-oss": replace(TINY["gpt-oss"], config=dict(TINY["gpt-oss"].config, swiglu_limit=7.0), seed=3),
+    # The converter has no output head apart from the embedding.
+    "gguf-lfm2-moe": replace(TINY["lfm2-moe"], config=dict(TINY["lfm2-moe"].config, tie_word_embeddings=True,
+                                                           conv_bias=False), seed=58),
     "gguf-gpt-oss-mxfp4": replace(TINY["gpt-oss-mxfp4"], config=dict(TINY["gpt-oss-mxfp4"].config, swiglu_limit=7.0),
                                   seed=7),
 }
@@ -309,16 +354,21 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
+SHARP_NORMS = ("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")
+
+
 def random_vector(name: str, initial: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """One value for a tensor of one dimension, by its kind."""
     last = name.rsplit(".", 1)[-1]
     if "norm" in name:
         # Norms start at 1, or at 0 where the model multiplies by 1 + weight. A norm of queries or keys sets how sharp
         # attention is, whatever the projection's scale.
-        return initial + (0.5 if name.endswith(("q_norm.weight", "k_norm.weight")) else 0) + 0.25 * noise
+        return initial + (0.5 if name.endswith(SHARP_NORMS) else 0) + 0.25 * noise
     if last == "A_log":
         # From heads that keep a token through the whole prompt to heads that forget it at once.
         return torch.linspace(-6.0, 0.5, len(noise)) + 0.3 * noise
+    if last == "D":
+        return 1 + 0.5 * noise
     if last == "dt_bias":
         return noise
     if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias")):
@@ -348,7 +398,7 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
         noise = torch.randn(weight.shape, generator=generator)
         if weight.dim() == 1:
             weight.copy_(random_vector(name, weight, noise))
-            if tied and name.endswith(("model.norm.weight", "language_model.norm.weight")):
+            if tied and name.endswith(("model.norm.weight", "language_model.norm.weight", "embedding_norm.weight")):
                 weight.add_(0.35 / embedding - 1)  # logits of the same size whatever the embedding's
         elif "embed" in name:
             weight.copy_((embedding if tied else 1.0) * noise)
@@ -360,7 +410,8 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                 # [experts, outputs, inputs], but for gpt_oss, which also clips large values.
                 inputs = weight.shape[1 if config.model_type == "gpt_oss" else 2]
                 gain = 1.8 if config.model_type == "gpt_oss" else 1.0
-            elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
+            elif name.endswith(("mlp.gate.weight", "mlp.router.weight", "feed_forward.gate.weight",
+                                "mixer.gate.weight", "router.weight")):
                 # Decisive, but for sigmoids not so much that they saturate.
                 gain = 2.5 if config.model_type in ("qwen3_moe", "gpt_oss") else 1.5
             elif name.endswith(("q_proj.weight", "k_proj.weight")) and "vision" not in name:
@@ -377,7 +428,10 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                 # the same way, and the state forgets what it was told before. Values are large, so that the epsilon of
                 # the norm after them does not swamp them.
                 gain = torch.tensor([0.1, 0.2, 0.4, 0.8, 1.5]).repeat(len(weight))[:len(weight), None, None]
-                gain[2 * config.linear_num_key_heads * config.linear_key_head_dim:] = 4.0
+                if hasattr(config, "linear_num_key_heads"):
+                    gain[2 * config.linear_num_key_heads * config.linear_key_head_dim:] = 4.0
+            elif name.endswith("conv.in_proj.weight"):
+                gain = 1.5
             elif name.startswith("lm_head"):
                 gain = 2.5
             weight.copy_(gain * noise * inputs ** -0.5)
@@ -402,6 +456,8 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
     tokenizer = tiny_tokenizer()
     settings = {**SHARED, **tiny.config, "vocab_size": len(tokenizer), "bos_token_id": None,
                 "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    # What a config has under another name is left out.
+    settings = {name: value for name, value in settings.items() if value is not None or name.endswith("_token_id")}
     if tiny.around is not None:
         settings = {**tiny.around, "text_config": settings}
     config = AutoConfig.for_model(tiny.model_type, **settings)
@@ -418,7 +474,8 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
     corrections = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(CORRECTION)}
     model.to(tiny.dtype)
     for name, buffer in corrections.items():
-        model.get_submodule(name.removesuffix(f".{CORRECTION}"))._buffers[CORRECTION] = buffer
+        module, _, last = name.rpartition(".")
+        model.get_submodule(module)._buffers[last] = buffer
     out.mkdir(parents=True, exist_ok=True)
     for stale in [*out.glob("*.safetensors"), *out.glob("*.json"), *out.glob("*.jinja")]:
         stale.unlink()
@@ -540,7 +597,7 @@ def add_knockout(out: Path) -> None:
     from two spans that overlap, with the largest weights of each row."""
     request = read_request(out / "tokens.json")
     model = load(out, torch.float32)
-    layers = [layer for layer, module in enumerate(model.get_decoder().layers) if hasattr(module, "self_attn")]
+    layers = sorted(attention_modules(model))
     first, last = ([layer, layer + 1] for layer in (layers[0], layers[-1]))
     request["knockouts"] = [{"rows": "query", "keys": "new", "layers": first},
                             {"rows": "new", "keys": "neighbour", "layers": last},
@@ -565,7 +622,7 @@ def add_measures(out: Path) -> None:
     """Writes ../measures/NAME.safetensors: what attention carries by its lengths, plain and with a path blocked."""
     request = read_request(out / "tokens.json") | {"measures": True}
     model = load(out, torch.float32)
-    layers = [layer for layer, module in enumerate(model.get_decoder().layers) if hasattr(module, "self_attn")]
+    layers = sorted(attention_modules(model))
     blocked = [{"rows": "query", "keys": "new", "layers": [layers[-1], layers[-1] + 1]}]
     tensors = {}
     for suffix, knockouts in (("", []), ("_blocked", blocked)):

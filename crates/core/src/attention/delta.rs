@@ -1,9 +1,10 @@
-//! Implicit attention of Gated DeltaNet layers, summed over segments.
+//! Implicit attention of Gated DeltaNet and Mamba-2 layers, summed over segments.
 //!
 //! The output of a gated delta rule is a weighted sum of values, o_t = sum over s <= t of a_ts v_s. The weights of row t follow from a
 //! backward recurrence: w = q_t; for s = t, t - 1, ...: a_ts = b_s (k_s . w), then w <- e^(g_s) (w - b_s k_s (k_s . w)).
 //! All rows of a span are processed together, a block of keys at a time: with W the rows' w at the end of the block,
 //! A = ((W K^T) * e^(G_end - G_j)) T and W <- e^(G_end) W - (A * e^(G_j)) K, where T and G are those of the rule ([`Blocks`]).
+//! Mamba-2 ([`Rule::Mamba2`]) writes values as they are: L is 0, and a_ts = b_s (k_s . q_t) e^(sum of g over s + 1..=t).
 //! A block's weights are summed immediately: memory grows with rows and segments, time linearly with the context.
 
 use candle_core::{Result, Tensor};
@@ -16,7 +17,8 @@ mod history;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::{BLOCK, Blocks, block_length, blocked, norm_factor, normalised, normalised_by};
+pub use block::Rule;
+pub(crate) use block::{BLOCK, Blocks, block_length, blocked, norm_factor, normalised_by};
 use cpu::Walk;
 pub(crate) use cpu::rule as cpu_rule;
 use gather::HeadSums;
@@ -78,14 +80,16 @@ fn parts(
         );
     }
     let mut parts = Vec::new();
-    let q = normalised(q, (key_dim as f64).powf(-0.5))?.transpose(0, 1)?; // (key_heads, r, key_dim)
+    let q = history.rule.read(q, (key_dim as f64).powf(-0.5))?.transpose(0, 1)?; // (key_heads, r, key_dim)
     for start in (0..rows).step_by(ROWS) {
         let r = ROWS.min(rows - start);
         let q = q.narrow(1, start, r)?.contiguous()?;
         let walk = match q.device() {
             device if transfer::cpu_kernels(device) => walk_on_cpu,
             #[cfg(feature = "cuda")]
-            device if fused::cuda::delta::serves(device, key_dim) => blocks::walk_on_card,
+            device if history.rule == Rule::Delta && fused::cuda::delta::serves(device, key_dim) => {
+                blocks::walk_on_card
+            }
             _ => blocks::walk,
         };
         parts.push(walk(&q, first_row + start, history, bounds, value_heads, by_row)?);
@@ -103,7 +107,7 @@ fn walk_on_cpu(
 ) -> Result<Tensor> {
     let (r, segments) = (q.dim(1)?, bounds.len().saturating_sub(1));
     let mut heads = vec![HeadSums::new(segments, r, by_row); value_heads];
-    let mut rows = Walk::new(q, first_row, value_heads)?;
+    let mut rows = Walk::new(history.rule, q, first_row, value_heads)?;
     let end = first_row + r;
     for start in (0..end).step_by(PANEL).rev() {
         let panel = start..end.min(start + PANEL);

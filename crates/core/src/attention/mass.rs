@@ -4,8 +4,8 @@
 //! post-softmax weight A[i, j]. The weights of requested rows are recomputed in f32, in blocks, and summed immediately: memory grows
 //! with spans, not with the context. Sums stay on their layer's device until they are finished.
 //!
-//! Gated delta rule layers have no softmax. There it measures the implicit attention ([`super::delta`]): the signed sum over Y, and the
-//! share of absolute weight on Y. No cache holds those layers' keys, so the observer keeps them until the last row span is read.
+//! Gated delta rule and Mamba-2 layers have no softmax. There it measures the implicit attention ([`super::delta`]): the signed sum over
+//! Y, and the share of absolute weight on Y. No cache holds those layers' keys, so the observer keeps them until the last row span is read.
 //!
 //! Rows may also be generated tokens, each and their mean ([`AnswerRows`]), over the prompt's key spans. Weight on earlier generated
 //! tokens is in no span; if the spans tile the prompt, it equals 1 - sum of masses - sink. The decode kernels sum their own weights,
@@ -490,9 +490,10 @@ impl Observer for MassObserver {
                 self.add_rows(site, q, k)
             }
             Event::Weights { site, sums } if self.answer.any() => self.add_generated(site, sums.clone()),
-            Event::LinearAttention { site, q, k, g, beta }
+            Event::LinearAttention { site, rule, q, k, g, beta }
                 if self.wants(Point::LinearAttention(site)).inputs =>
             {
+                self.delta_layer(site.layer, g.dim(1)?).history.rule = rule;
                 self.add_linear(site, (q, k), g, beta)
             }
             Event::Thought(tokens) => {

@@ -33,6 +33,7 @@ use backends::RowSums;
 pub(crate) use backends::{OverRows, key_weights, settle};
 use call::Call;
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
+pub use delta::Rule;
 pub use kept::{Kept, KeptHead, KeptShares};
 pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};

@@ -10,6 +10,7 @@
 use candle_core::{Result, Tensor};
 
 use super::Site;
+use super::delta::Rule;
 
 /// Reads attention during a forward pass.
 pub trait Observer: Send {
@@ -91,13 +92,15 @@ pub enum Event<'a> {
     LinearAttention {
         /// Settings of the call.
         site: &'a DeltaSite,
+        /// What the layer writes to its state.
+        rule: Rule,
         /// (l, key_heads, key_dim), in the model's dtype.
         q: &'a Tensor,
         /// As `q`.
         k: &'a Tensor,
         /// Log decays, (l, value_heads) f32.
         g: &'a Tensor,
-        /// Write strengths, (l, value_heads) f32.
+        /// Write strengths or time steps, (l, value_heads) f32.
         beta: &'a Tensor,
     },
     /// A residual-stream term at the targets of the chunk that begins at this position.
@@ -123,7 +126,7 @@ pub struct DeltaSite {
 pub enum Term<'a> {
     /// Token embedding, (targets, hidden).
     Embedding(&'a Tensor),
-    /// Output of a linear-attention layer, after its post-norm if any, (targets, hidden).
+    /// Output of a layer without softmax, after its post-norm if any, (targets, hidden).
     LinearAttention(usize, &'a Tensor),
     /// Output of a feed-forward block, after its post-norm if any, (targets, hidden).
     FeedForward(usize, &'a Tensor),

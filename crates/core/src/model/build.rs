@@ -2,10 +2,13 @@
 
 use candle_core::Tensor;
 
-use super::layers::{Attention, DeltaNet, Experts, Grouped, Mlp, Phase, Projections, RmsNorm};
+use super::layers::{
+    Attention, Convolution, DeltaNet, Experts, Grouped, Mamba2, Mlp, Phase, Projection, Projections, RmsNorm,
+    ShortConv,
+};
 use super::{
     AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerNorms, LayerSpec, Loader,
-    MixerSpec, ModelError, NormSpec, QkNorm, Routing,
+    Mamba2Spec, MixerSpec, ModelError, NormSpec, QkNorm, Routing, ShortConvSpec,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
@@ -15,21 +18,38 @@ pub(super) struct Layer {
     pub mixer: Mixer,
     pub feed_forward: FeedForward,
     /// Norms of the inputs of mixer and feed-forward block, if any.
-    pub before: Option<(RmsNorm, RmsNorm)>,
+    pub before: [Option<RmsNorm>; 2],
     /// Norms of their outputs, if any.
-    pub after: Option<(RmsNorm, RmsNorm)>,
+    pub after: [Option<RmsNorm>; 2],
 }
 
 #[derive(Debug)]
 pub(super) enum Mixer {
     Attention(Attention),
     DeltaNet(DeltaNet),
+    ShortConv(ShortConv),
+    Mamba2(Mamba2),
+    None,
+}
+
+impl Mixer {
+    /// Its output projection.
+    pub fn out(&self) -> Option<&Projection> {
+        match self {
+            Mixer::Attention(attention) => Some(&attention.o),
+            Mixer::DeltaNet(delta_net) => Some(&delta_net.out),
+            Mixer::ShortConv(conv) => Some(&conv.out),
+            Mixer::Mamba2(mamba) => Some(&mamba.out),
+            Mixer::None => None,
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(super) enum FeedForward {
     Dense(Box<Mlp>),
     Experts(Box<Experts>),
+    None,
 }
 
 impl FeedForward {
@@ -38,6 +58,7 @@ impl FeedForward {
         match self {
             FeedForward::Dense(mlp) => mlp.forward(x, phase),
             FeedForward::Experts(experts) => experts.forward(x, phase),
+            FeedForward::None => x.zeros_like(),
         }
     }
 }
@@ -68,22 +89,30 @@ pub(super) fn layer(
         LayerNorms::Both => (Some(("input_layernorm", "pre_feedforward_layernorm")), Some(AFTER)),
         LayerNorms::Outputs => (None, Some(AFTER)),
     };
-    let mut pair = |(mixer, feed_forward): (&str, &str)| -> Result<_, ModelError> {
-        let mixer = norm(loader, &at(mixer), hidden, norms)?;
-        Ok((mixer, norm(loader, &at(feed_forward), hidden, norms)?))
+    let mut pair = |names: Option<(&str, &str)>| -> Result<_, ModelError> {
+        let mut one =
+            |name: Option<&str>| name.map(|name| norm(loader, &at(name), hidden, norms)).transpose();
+        let (mixer, feed_forward) = names.unzip();
+        let mixer = mixer.filter(|_| spec.mixer != MixerSpec::None);
+        let feed_forward = feed_forward.filter(|_| spec.feed_forward != FeedForwardSpec::None);
+        Ok([one(mixer)?, one(feed_forward)?])
     };
     Ok(Layer {
-        before: before.map(&mut pair).transpose()?,
-        after: after.map(&mut pair).transpose()?,
+        before: pair(before)?,
+        after: pair(after)?,
         mixer: match &spec.mixer {
             MixerSpec::Attention(a) => Mixer::Attention(attention(loader, &at("self_attn"), a, kernel)?),
             MixerSpec::DeltaNet(d) => Mixer::DeltaNet(delta_net(loader, &at("linear_attn"), d)?),
+            MixerSpec::ShortConv(c) => Mixer::ShortConv(short_conv(loader, &at("conv"), c)?),
+            MixerSpec::Mamba2(m) => Mixer::Mamba2(mamba2(loader, &at("mamba"), m)?),
+            MixerSpec::None => Mixer::None,
         },
         feed_forward: match &spec.feed_forward {
             FeedForwardSpec::Dense(mlp) => {
                 FeedForward::Dense(Box::new(loader.mlp(&at("mlp"), hidden, mlp)?))
             }
             FeedForwardSpec::Experts(e) => FeedForward::Experts(Box::new(experts(loader, &at("mlp"), e)?)),
+            FeedForwardSpec::None => FeedForward::None,
         },
     })
 }
@@ -136,7 +165,7 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
     Ok(DeltaNet {
         spec: *d,
         inputs: Projections::new(inputs)?,
-        conv: loader.taps(&format!("{name}.conv1d.weight"), d.channels(), d.conv)?.t()?.contiguous()?,
+        conv: convolution(loader, &format!("{name}.conv1d"), [d.channels(), d.conv], (false, true))?,
         norms: [
             norm_factor(d.key_dim, (d.key_dim as f64).powf(-0.5), rate.device())?,
             norm_factor(d.key_dim, 1.0, rate.device())?,
@@ -148,6 +177,48 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
         eps,
         out: loader.linear(&format!("{name}.out_proj"), hidden, d.values(), false)?,
     })
+}
+
+fn short_conv(loader: &mut Loader, name: &str, c: &ShortConvSpec) -> Result<ShortConv, ModelError> {
+    let hidden = loader.spec().hidden;
+    Ok(ShortConv {
+        spec: *c,
+        inputs: loader.linear(&format!("{name}.in_proj"), 3 * c.channels, hidden, c.bias)?,
+        conv: convolution(loader, &format!("{name}.conv"), [c.channels, c.taps], (c.bias, false))?,
+        out: loader.linear(&format!("{name}.out_proj"), hidden, c.channels, c.bias)?,
+    })
+}
+
+fn mamba2(loader: &mut Loader, name: &str, m: &Mamba2Spec) -> Result<Mamba2, ModelError> {
+    let (hidden, eps, heads) = (loader.spec().hidden, loader.spec().norm.eps, m.heads);
+    let rate = loader.decay(&format!("{name}.A_log"), heads.value_heads)?.neg()?;
+    let (channels, values) = (heads.channels(), heads.values());
+    let inputs = values + channels + heads.value_heads;
+    let ones = |width: usize| Tensor::ones(width, rate.dtype(), rate.device());
+    Ok(Mamba2 {
+        spec: *m,
+        inputs: loader.linear(&format!("{name}.in_proj"), inputs, hidden, m.bias)?,
+        conv: convolution(loader, &format!("{name}.conv1d"), [channels, heads.conv], (m.conv_bias, true))?,
+        ones: ones(heads.value_heads)?,
+        group: ones(values / heads.key_heads)?,
+        dt_bias: loader.tensor_f32(&format!("{name}.dt_bias"), &[heads.value_heads])?,
+        skip: loader.vector_f32(&format!("{name}.D"), heads.value_heads)?,
+        norm: loader.vector_f32(&format!("{name}.norm.weight"), values)?,
+        rate,
+        eps,
+        out: loader.linear(&format!("{name}.out_proj"), hidden, values, m.bias)?,
+    })
+}
+
+fn convolution(
+    loader: &mut Loader,
+    name: &str,
+    [channels, taps]: [usize; 2],
+    (bias, silu): (bool, bool),
+) -> Result<Convolution, ModelError> {
+    let bias = bias.then(|| loader.tensor_f32(&format!("{name}.bias"), &[channels])).transpose()?;
+    let taps = loader.taps(&format!("{name}.weight"), channels, taps)?.t()?.contiguous()?;
+    Ok(Convolution { taps, bias, silu })
 }
 
 fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, ModelError> {

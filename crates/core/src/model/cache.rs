@@ -1,12 +1,12 @@
-//! KV cache and linear-attention state of one sequence: allocated once, written in place, marked and rolled back.
+//! KV cache and recurrent state of one sequence: allocated once, written in place, marked and rolled back.
 //!
 //! Owned by the caller and lent to the decoder, so that several questions share one history: prefill, mark, then append, decode and roll
 //! back for each question. Full-attention layers keep all keys and values, and rollback only changes a length. Sliding-window layers
-//! keep what the next tokens can see, linear-attention layers a fixed-size state; a mark copies these.
+//! keep what the next tokens can see, recurrent layers a fixed-size state; a mark copies these.
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, Formats, MixerSpec};
+use super::{AttentionSpec, DecoderSpec, Formats, MixerSpec, StateSpec};
 use crate::attention::SPLIT_K;
 
 mod branch;
@@ -56,7 +56,7 @@ enum Saved {
     InPlace,
     /// Keys and values in the window before the next token, if any.
     Window(Option<(Tensor, Tensor)>),
-    Delta(DeltaState),
+    State(LayerState),
 }
 
 #[derive(Debug)]
@@ -67,7 +67,9 @@ enum LayerCache {
         v: Tensor,
     },
     Windowed(Windowed),
-    Delta(DeltaState),
+    State(LayerState),
+    /// The layer is a feed-forward block alone.
+    Nothing,
 }
 
 /// Keys and values of a sliding window: positions `first..first + held` at the start of buffers that are compacted when full.
@@ -83,13 +85,11 @@ struct Windowed {
     held: usize,
 }
 
-/// State of a linear-attention layer. Tensors are replaced, never written in place, so a clone is a snapshot.
+/// State of a recurrent layer, of the sizes of its [`StateSpec`]. Tensors are replaced, never written in place, so a clone is a snapshot.
 #[derive(Debug, Clone)]
-pub(super) struct DeltaState {
-    /// Last inputs of the convolution, (taps - 1, channels), in the activations' dtype.
+pub(super) struct LayerState {
     pub conv: Tensor,
-    /// (value_heads, key_dim, value_dim), f32.
-    pub state: Tensor,
+    pub memory: Option<Tensor>,
 }
 
 /// Keys and values visible to a layer's new tokens.
@@ -122,27 +122,32 @@ impl LayerCache {
                     _ => LayerCache::Full { k: zeros(capacity)?, v: zeros(capacity)? },
                 }
             }
-            MixerSpec::DeltaNet(d) => LayerCache::Delta(DeltaState::zero(d, formats.activations, device)?),
+            MixerSpec::DeltaNet(d) => LayerCache::State(LayerState::zero(&d.state(), formats, device)?),
+            MixerSpec::ShortConv(c) => LayerCache::State(LayerState::zero(&c.state(), formats, device)?),
+            MixerSpec::Mamba2(m) => LayerCache::State(LayerState::zero(&m.heads.state(), formats, device)?),
+            MixerSpec::None => LayerCache::Nothing,
         })
     }
 
     fn reset(&mut self) -> Result<()> {
         match self {
-            LayerCache::Full { .. } => {}
+            LayerCache::Full { .. } | LayerCache::Nothing => {}
             LayerCache::Windowed(windowed) => (windowed.first, windowed.held) = (0, 0),
-            LayerCache::Delta(state) => {
-                *state = DeltaState { conv: state.conv.zeros_like()?, state: state.state.zeros_like()? };
+            LayerCache::State(LayerState { conv, memory }) => {
+                *conv = conv.zeros_like()?;
+                *memory = memory.as_ref().map(Tensor::zeros_like).transpose()?;
             }
         }
         Ok(())
     }
 }
 
-impl DeltaState {
-    fn zero(spec: &DeltaNetSpec, dtype: DType, device: &Device) -> Result<Self> {
-        Ok(DeltaState {
-            conv: Tensor::zeros((spec.conv - 1, spec.channels()), dtype, device)?,
-            state: Tensor::zeros((spec.value_heads, spec.key_dim, spec.value_dim), DType::F32, device)?,
+impl LayerState {
+    fn zero(spec: &StateSpec, formats: &Formats, device: &Device) -> Result<Self> {
+        let memory = spec.memory.map(|sizes| Tensor::zeros(sizes, DType::F32, device));
+        Ok(LayerState {
+            conv: Tensor::zeros(spec.conv, formats.activations, device)?,
+            memory: memory.transpose()?,
         })
     }
 }
@@ -316,7 +321,7 @@ impl Cache {
                 (LayerCache::Windowed(windowed), Saved::Window(saved)) => {
                     windowed.restore(saved.as_ref(), mark.length)?;
                 }
-                (LayerCache::Delta(state), Saved::Delta(saved)) => *state = saved.clone(),
+                (LayerCache::State(state), Saved::State(saved)) => *state = saved.clone(),
                 _ => {}
             }
         }
@@ -389,7 +394,9 @@ impl Cache {
                 Ok(Seen { k: k.narrow(1, 0, held)?, v: v.narrow(1, 0, held)?, first: self.start })
             }
             LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
-            LayerCache::Delta(_) => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),
+            LayerCache::State(_) | LayerCache::Nothing => {
+                candle_core::bail!("This is a bug: layer {layer} keeps no keys")
+            }
         }
     }
 
@@ -414,16 +421,16 @@ impl Cache {
         Ok(made)
     }
 
-    pub(super) fn delta(&self, layer: usize) -> Result<DeltaState> {
+    pub(super) fn state(&self, layer: usize) -> Result<LayerState> {
         match &self.layers[layer] {
-            LayerCache::Delta(state) => Ok(state.clone()),
+            LayerCache::State(state) => Ok(state.clone()),
             _ => candle_core::bail!("This is a bug: layer {layer} keeps no state"),
         }
     }
 
-    pub(super) fn set_delta(&mut self, layer: usize, state: DeltaState) -> Result<()> {
+    pub(super) fn set_state(&mut self, layer: usize, state: LayerState) -> Result<()> {
         match &mut self.layers[layer] {
-            LayerCache::Delta(old) => *old = state,
+            LayerCache::State(old) => *old = state,
             _ => candle_core::bail!("This is a bug: layer {layer} keeps no state"),
         }
         Ok(())
@@ -437,7 +444,6 @@ impl Cache {
 
 /// Bytes of a layer's cache for `capacity` tokens read `l` at a time; `None` on overflow.
 pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Formats) -> Option<usize> {
-    let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &m| n.checked_mul(m));
     match mixer {
         MixerSpec::Attention(a) => {
             let rows = match a.window {
@@ -446,10 +452,24 @@ pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Forma
             };
             product(&[a.kv_heads, rows, a.head_dim, 2, formats.cache.size_in_bytes()])
         }
-        MixerSpec::DeltaNet(d) => {
-            let conv = product(&[d.conv - 1, d.channels(), formats.activations.size_in_bytes()])?;
-            conv.checked_add(product(&[d.value_heads, d.key_dim, d.value_dim, 4])?)
-        }
+        MixerSpec::DeltaNet(d) => d.state().bytes(formats),
+        MixerSpec::ShortConv(c) => c.state().bytes(formats),
+        MixerSpec::Mamba2(m) => m.heads.state().bytes(formats),
+        MixerSpec::None => Some(0),
+    }
+}
+
+/// The product of these sizes; `None` on overflow.
+fn product(sizes: &[usize]) -> Option<usize> {
+    sizes.iter().try_fold(1usize, |n, &m| n.checked_mul(m))
+}
+
+impl StateSpec {
+    fn bytes(&self, formats: &Formats) -> Option<usize> {
+        let conv = product(&[self.conv.0, self.conv.1, formats.activations.size_in_bytes()])?;
+        let memory =
+            self.memory.map_or(Some(0), |(heads, keys, values)| product(&[heads, keys, values, 4]))?;
+        conv.checked_add(memory)
     }
 }
 

@@ -174,34 +174,42 @@ impl Decoder {
             if i > 0 && !device.same_device(&self.devices[i - 1]) {
                 x = Own::made(transfer::moved(x.tensor(), device)?);
             }
-            let [before_mixer, before_feed_forward] = of_both(&layer.before);
-            let [after_mixer, after_feed_forward] = of_both(&layer.after);
-            let plain = layer.after.is_none() && self.spec.residual_scale.is_none();
-            // Decode repeats the same shapes in every layer and, except for the number of keys, in every step.
-            let layouts = if phase == Phase::Decode { transfer::keep_layouts(device) } else { None };
-            let h = normed(before_mixer, x.tensor().clone())?;
-            let (mixed, out) = match &layer.mixer {
-                Mixer::Attention(attention) => {
-                    let rope = match self.spec.layers[i].attention() {
-                        Some(spec) => ropes.get(&spec.rope, device)?,
-                        None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
-                    };
-                    (attention.forward(i, &h, rope, &mut kv, phase)?, &attention.o)
+            let [before_mixer, before_feed_forward] = layer.before.each_ref().map(Option::as_ref);
+            let [after_mixer, after_feed_forward] = layer.after.each_ref().map(Option::as_ref);
+            let plain = layer.after.iter().all(Option::is_none) && self.spec.residual_scale.is_none();
+            if let Some(out) = layer.mixer.out() {
+                // Decode repeats the same shapes in every layer and, except for the number of keys, in every step.
+                let layouts = if phase == Phase::Decode { transfer::keep_layouts(device) } else { None };
+                let h = normed(before_mixer, x.tensor().clone())?;
+                let mixed = match &layer.mixer {
+                    Mixer::Attention(attention) => {
+                        let rope = match self.spec.layers[i].attention() {
+                            Some(spec) => ropes.get(&spec.rope, device)?,
+                            None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
+                        };
+                        attention.forward(i, &h, rope, &mut kv, phase)?
+                    }
+                    Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, &mut kv, phase)?,
+                    Mixer::ShortConv(conv) => conv.forward(i, &h, &mut kv, phase)?,
+                    Mixer::Mamba2(mamba) => mamba.forward(i, &h, &mut kv, phase)?,
+                    Mixer::None => h,
+                };
+                if !targets.is_empty() {
+                    self.show_mixer(&mut kv, i, &rows_of(&mixed, &targets)?, phase)?;
                 }
-                Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut kv, phase)?, &delta_net.out),
-            };
-            if !targets.is_empty() {
-                self.show_mixer(&mut kv, i, &rows_of(&mixed, &targets)?, phase)?;
+                // A copy, because sums are in place on CUDA.
+                let before = shows_residual.then(|| x.tensor().force_contiguous()).transpose()?;
+                x = match plain {
+                    true => out.add_to(x, &mixed, phase)?,
+                    false => x.plus(&self.added(after_mixer, out.forward(&mixed, phase)?)?)?,
+                };
+                drop(layouts);
+                if let Some(before) = before {
+                    self.show_residual(&mut kv, i, [&before, x.tensor()], &mixed, phase)?;
+                }
             }
-            // A copy, because sums are in place on CUDA.
-            let before = shows_residual.then(|| x.tensor().force_contiguous()).transpose()?;
-            x = match plain {
-                true => out.add_to(x, &mixed, phase)?,
-                false => x.plus(&self.added(after_mixer, out.forward(&mixed, phase)?)?)?,
-            };
-            drop(layouts);
-            if let Some(before) = before {
-                self.show_residual(&mut kv, i, [&before, x.tensor()], &mixed, phase)?;
+            if let FeedForward::None = &layer.feed_forward {
+                continue;
             }
             let h = normed(before_feed_forward, x.tensor().clone())?;
             if !targets.is_empty() {
@@ -219,15 +227,12 @@ impl Decoder {
         Ok(x.into_tensor())
     }
 
-    /// Shows the terms of layer `i`'s mixer at the targets; `mixed`: input of its output projection at the targets. Linear attention shows
-    /// its whole output, softmax attention only the parts that do not depend on keys.
+    /// Shows the terms of layer `i`'s mixer at the targets; `mixed`: input of its output projection at the targets. Recurrent mixers show
+    /// their whole output, softmax attention only the parts that do not depend on keys.
     fn show_mixer(&self, kv: &mut KvView<'_>, i: usize, mixed: &Tensor, phase: Phase) -> Result<()> {
         let layer = &self.layers[i];
-        let [norm, _] = of_both(&layer.after);
-        let out = match &layer.mixer {
-            Mixer::Attention(attention) => &attention.o,
-            Mixer::DeltaNet(delta_net) => &delta_net.out,
-        };
+        let norm = layer.after[0].as_ref();
+        let Some(out) = layer.mixer.out() else { return Ok(()) };
         let added = out.forward(mixed, phase)?;
         match &layer.mixer {
             Mixer::Attention(_) => {
@@ -235,7 +240,7 @@ impl Decoder {
                 let bias = out.bias().map(|bias| bias.to_dtype(DType::F32)).transpose()?;
                 kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
             }
-            Mixer::DeltaNet(_) => {
+            _ => {
                 let added = self.added(norm, added)?;
                 kv.show_term(Term::LinearAttention(i, &added.to_dtype(DType::F32)?))
             }
@@ -275,8 +280,7 @@ impl Decoder {
     /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there.
     fn show_feed_forward(&self, kv: &mut KvView<'_>, i: usize, h: &Tensor, phase: Phase) -> Result<()> {
         let layer = &self.layers[i];
-        let [_, norm] = of_both(&layer.after);
-        let added = self.added(norm, layer.feed_forward.forward(h, phase)?)?;
+        let added = self.added(layer.after[1].as_ref(), layer.feed_forward.forward(h, phase)?)?;
         kv.show_term(Term::FeedForward(i, &added.to_dtype(DType::F32)?))
     }
 
@@ -333,11 +337,6 @@ impl Decoder {
 fn rows_of(x: &Tensor, rows: &[usize]) -> Result<Tensor> {
     let rows = rows.iter().map(|&row| x.narrow(0, row, 1)).collect::<Result<Vec<_>>>()?;
     Tensor::cat(&rows, 0)?.contiguous()
-}
-
-fn of_both(norms: &Option<(RmsNorm, RmsNorm)>) -> [Option<&RmsNorm>; 2] {
-    let norms = norms.as_ref();
-    [norms.map(|(mixer, _)| mixer), norms.map(|(_, feed_forward)| feed_forward)]
 }
 
 fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {

@@ -4,8 +4,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use super::arch;
 use super::arch::Names;
 use super::tensor_names::GGUF_NAMES;
@@ -26,6 +24,7 @@ const RELEASED: &[(&str, &str)] = released! {
     "qwen3-235b-a22b" "qwen3.5-9b" "qwen3.5-27b" "qwen3.5-35b-a3b" "qwen3.6-35b-a3b" "qwen3-next-80b-a3b-instruct"
     "gpt-oss-20b" "gpt-oss-120b" "glm-4.5-air" "minimax-m2.5"
     "ministral-3-8b-base" "phi-4" "granite-3.3-8b-instruct" "olmo-3-7b-instruct"
+    "lfm2.5-1.2b-instruct" "lfm2-8b-a1b" "granite-4.0-h-tiny" "nemotron-3-nano-30b-a3b"
 };
 
 /// A model's spec, and facts about its files that affect memory.
@@ -67,8 +66,8 @@ impl ModelDescription {
 
     /// From the text of a config.json, called `place` in errors; an error unless it is a config of a known architecture.
     pub fn from_config_text(text: &[u8], place: &str) -> Result<Self, ModelError> {
-        let config: Value = serde_json::from_slice(text)
-            .map_err(|source| ModelError::Json { place: place.to_owned(), source })?;
+        let config =
+            arch::parse(text).map_err(|source| ModelError::Json { place: place.to_owned(), source })?;
         Ok(Self::of(arch::from_config(&config, place)?.1))
     }
 

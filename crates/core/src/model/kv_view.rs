@@ -1,13 +1,13 @@
 //! KV view of a forward pass: one sequence, or one branch per row of a decode batch.
 //!
 //! Branches of one trunk with the same start form a group, which reads the trunk's keys once; all rows share the reading of weights. The
-//! decoder passes the view to the token mixers: attention appends keys and values and attends, linear attention advances its state.
+//! decoder passes the view to the token mixers: attention appends keys and values and attends, recurrent mixers advance their state.
 
 use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor};
 
-use super::cache::{DeltaState, Seen, runs};
+use super::cache::{LayerState, Seen, runs};
 use super::{Branch, Cache};
 use crate::attention::{
     self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Residual, Site, Tail, Term,
@@ -268,7 +268,7 @@ impl KvView<'_> {
         }
     }
 
-    /// Advances a linear-attention layer by `l` tokens. `read` gets each run of consecutive rows, its site, the state before it and the
+    /// Advances a recurrent layer by `l` tokens. `read` gets each run of consecutive rows, its site, the state before it and the
     /// observer, and returns outputs and the new state. Returns the outputs of all rows.
     pub fn advance_states(
         &mut self,
@@ -277,14 +277,14 @@ impl KvView<'_> {
         mut read: impl FnMut(
             Range<usize>,
             &DeltaSite,
-            &DeltaState,
+            &LayerState,
             &mut dyn Observer,
-        ) -> Result<(Tensor, DeltaState)>,
+        ) -> Result<(Tensor, LayerState)>,
     ) -> Result<Tensor> {
         let mut over = |rows, cache: &mut Cache, pass: &mut Pass<'_>| {
             let site = DeltaSite { layer, offset: cache.len() };
-            let (out, state) = read(rows, &site, &cache.delta(layer)?, pass.observer)?;
-            cache.set_delta(layer, state)?;
+            let (out, state) = read(rows, &site, &cache.state(layer)?, pass.observer)?;
+            cache.set_state(layer, state)?;
             Ok(out)
         };
         match self {
@@ -292,7 +292,7 @@ impl KvView<'_> {
             KvView::Rows { .. } => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),
             KvView::Variants { cache, holes } => {
                 let own = l / holes.len();
-                let state = cache.delta(layer)?;
+                let state = cache.state(layer)?;
                 let rows = (0..holes.len()).map(|nth| {
                     let site = DeltaSite { layer, offset: cache.len() };
                     let (out, _) = read(nth * own..(nth + 1) * own, &site, &state, &mut NoObserver)?;

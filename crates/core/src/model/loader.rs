@@ -73,7 +73,8 @@ impl Loader {
     ) -> Self {
         let prefix = match &checkpoint {
             Checkpoint::Safetensors { folder, .. } => {
-                let of = |tensor| PREFIXES.into_iter().find(|p| folder.contains(&format!("{p}{tensor}")));
+                let held = |p: &str, tensor| folder.contains(&format!("{p}{}", names.renamed(tensor)));
+                let of = |tensor| PREFIXES.into_iter().find(|p| held(p, tensor));
                 of("embed_tokens.weight").or_else(|| of("norm.weight")).unwrap_or(PREFIXES[0])
             }
             Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => "",
@@ -139,9 +140,20 @@ impl Loader {
         Ok(row.reshape((width, 1))?)
     }
 
+    /// An f32 vector, which GGUF files may store with more axes.
+    pub(super) fn vector_f32(&mut self, name: &str, width: usize) -> Result<Tensor, ModelError> {
+        let stored = self.stored_name(name);
+        let shape = match &self.checkpoint {
+            Checkpoint::Gguf(file) => file.tensor_info(&stored).map(|info| info.shape.clone()),
+            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => None,
+        };
+        let shape = shape.filter(|shape| shape.iter().product::<usize>() == width);
+        Ok(self.tensor_f32(name, &shape.unwrap_or_else(|| vec![width]))?.reshape(width)?)
+    }
+
     /// f32 decay rates exp(A_log) of a linear-attention layer's heads. GGUF stores -exp(A_log).
     pub(super) fn decay(&mut self, name: &str, heads: usize) -> Result<Tensor, ModelError> {
-        let stored = self.tensor_f32(name, &[heads])?;
+        let stored = self.vector_f32(name, heads)?;
         Ok(match self.checkpoint {
             Checkpoint::Gguf(_) => stored.neg()?,
             Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => stored.exp()?,
@@ -236,7 +248,10 @@ impl Loader {
     }
 
     pub(super) fn mlp(&mut self, name: &str, hidden: usize, spec: &MlpSpec) -> Result<Mlp, ModelError> {
-        let gate = self.linear(&format!("{name}.gate_proj"), spec.intermediate, hidden, spec.bias)?;
+        let gate = spec.activation.is_gated();
+        let gate =
+            gate.then(|| self.linear(&format!("{name}.gate_proj"), spec.intermediate, hidden, spec.bias));
+        let gate = gate.transpose()?;
         let up = self.linear(&format!("{name}.up_proj"), spec.intermediate, hidden, spec.bias)?;
         let down = self.linear(&format!("{name}.down_proj"), hidden, spec.intermediate, spec.bias)?;
         Ok(Mlp::new(gate, up, down, spec.activation)?)
@@ -308,7 +323,8 @@ impl Loader {
             self.used.insert(weight);
             Ok(linear)
         };
-        let gate = part("gate_proj", spec.intermediate, hidden)?;
+        let gate = spec.activation.is_gated();
+        let gate = gate.then(|| part("gate_proj", spec.intermediate, hidden)).transpose()?;
         let up = part("up_proj", spec.intermediate, hidden)?;
         let down = part("down_proj", hidden, spec.intermediate)?;
         Ok(Mlp::new(gate, up, down, spec.activation)?)
@@ -365,7 +381,7 @@ impl Loader {
         let dense = |nth: usize| {
             self.dense(&half(&both, nth)?, both_bias.as_ref().map(|bias| half(bias, nth)).transpose()?)
         };
-        Ok(Mlp::new(dense(0)?, dense(1)?, self.dense(&down_weight, down_bias)?, spec.activation)?)
+        Ok(Mlp::new(Some(dense(0)?), dense(1)?, self.dense(&down_weight, down_bias)?, spec.activation)?)
     }
 
     /// A projection from GGUF blocks: packed on the CPU in f32 or bf16, else dense. `order`: the file's row and column for each canonical
@@ -522,10 +538,7 @@ impl Loader {
                 if name.starts_with("lm_head") {
                     return head(name);
                 }
-                let renamed = self.names.hf.iter();
-                let renamed =
-                    renamed.fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
-                let stored = format!("{}{renamed}", self.prefix);
+                let stored = format!("{}{}", self.prefix, self.names.renamed(name));
                 // Writers that drop shared tensors keep one of two tied matrices, under either name.
                 let other = (self.spec.tied && name == "embed_tokens.weight" && !folder.contains(&stored))
                     .then(|| head("lm_head.weight"))

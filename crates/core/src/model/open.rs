@@ -46,8 +46,8 @@ impl OpenModel {
         let place = config_path.display().to_string();
         let text =
             std::fs::read(&config_path).map_err(|source| ModelError::Io { place: place.clone(), source })?;
-        let config = serde_json::from_slice(&text)
-            .map_err(|source| ModelError::Json { place: place.clone(), source })?;
+        let config =
+            arch::parse(&text).map_err(|source| ModelError::Json { place: place.clone(), source })?;
         let (architecture, spec) = arch::from_config(&config, &place)?;
         let fp8_block = arch::fp8_block(&config, &place)?;
         let folder_name = folder.display().to_string();

@@ -7,6 +7,10 @@ use candle_core::DType;
 use crate::attention::delta::BLOCK;
 use crate::attention::{AttentionShape, LayerKind};
 
+mod recurrent;
+
+pub use recurrent::{DeltaNetSpec, Mamba2Spec, ShortConvSpec, StateSpec};
+
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderSpec {
@@ -37,7 +41,7 @@ impl DecoderSpec {
     pub fn layer_kinds(&self) -> Vec<LayerKind> {
         let kind = |layer: &LayerSpec| match &layer.mixer {
             MixerSpec::Attention(a) => LayerKind::Softmax { window: a.window, sinks: a.sinks },
-            MixerSpec::DeltaNet(_) => LayerKind::Linear,
+            _ => LayerKind::Linear,
         };
         self.layers.iter().map(kind).collect()
     }
@@ -90,6 +94,10 @@ pub struct LayerSpec {
 pub enum MixerSpec {
     Attention(AttentionSpec),
     DeltaNet(DeltaNetSpec),
+    ShortConv(ShortConvSpec),
+    Mamba2(Mamba2Spec),
+    /// The layer is a feed-forward block alone.
+    None,
 }
 
 impl LayerSpec {
@@ -97,15 +105,35 @@ impl LayerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             MixerSpec::Attention(attention) => Some(attention),
-            MixerSpec::DeltaNet(_) => None,
+            _ => None,
         }
     }
 
     /// The delta net, if any.
     pub fn delta_net(&self) -> Option<&DeltaNetSpec> {
         match &self.mixer {
-            MixerSpec::Attention(_) => None,
             MixerSpec::DeltaNet(delta_net) => Some(delta_net),
+            _ => None,
+        }
+    }
+
+    /// The heads of linear attention, whose weights observers measure: of a delta net or of Mamba-2, if any.
+    pub fn linear(&self) -> Option<&DeltaNetSpec> {
+        match &self.mixer {
+            MixerSpec::DeltaNet(heads) | MixerSpec::Mamba2(Mamba2Spec { heads, .. }) => Some(heads),
+            _ => None,
+        }
+    }
+}
+
+impl MixerSpec {
+    /// Sizes of the state that it carries from token to token instead of keys, if any.
+    pub fn state(&self) -> Option<StateSpec> {
+        match self {
+            MixerSpec::Attention(_) | MixerSpec::None => None,
+            MixerSpec::DeltaNet(delta_net) => Some(delta_net.state()),
+            MixerSpec::Mamba2(mamba) => Some(mamba.heads.state()),
+            MixerSpec::ShortConv(conv) => Some(conv.state()),
         }
     }
 }
@@ -164,58 +192,28 @@ pub enum AttentionBias {
     All,
 }
 
-/// A linear-attention layer: causal convolution, gated delta rule, gated norm (transformers, `Qwen3_5GatedDeltaNet`).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DeltaNetSpec {
-    /// Query and key heads; divides `value_heads`, and each serves `value_heads / key_heads` consecutive value heads.
-    pub key_heads: usize,
-    /// Value heads, also of decays and outputs.
-    pub value_heads: usize,
-    /// Width of a query or key head.
-    pub key_dim: usize,
-    /// Width of a value head.
-    pub value_dim: usize,
-    /// Taps of the causal convolution.
-    pub conv: usize,
-}
-
-impl DeltaNetSpec {
-    /// Total width of the queries, or of the keys.
-    pub fn keys(&self) -> usize {
-        self.key_heads * self.key_dim
-    }
-
-    /// Total width of the values.
-    pub fn values(&self) -> usize {
-        self.value_heads * self.value_dim
-    }
-
-    /// Channels of the convolution: queries, keys, values.
-    pub fn channels(&self) -> usize {
-        2 * self.keys() + self.values()
-    }
-}
-
 /// Feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // said by the names
 pub enum FeedForwardSpec {
     Dense(MlpSpec),
     Experts(ExpertsSpec),
+    /// The layer is a token mixer alone.
+    None,
 }
 
-/// Gated feed-forward: down(activation(gate(x)) * up(x)).
+/// Feed-forward: down(activation(gate(x)) * up(x)), or without a gate down(activation(up(x))).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MlpSpec {
-    /// Width of the gate.
+    /// Width between the projections.
     pub intermediate: usize,
-    /// All three projections have biases.
+    /// All projections have biases.
     pub bias: bool,
     /// The activation.
     pub activation: Activation,
 }
 
-/// Activation of a gated feed-forward block.
+/// Activation of a feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// silu(gate) * up.
@@ -229,6 +227,15 @@ pub enum Activation {
         /// Upper bound of gate, and bound of |up|.
         limit: f64,
     },
+    /// relu(up)^2, without a gate (transformers, `NemotronHMLP`).
+    SquaredRelu,
+}
+
+impl Activation {
+    /// The block has a gate.
+    pub fn is_gated(self) -> bool {
+        self != Activation::SquaredRelu
+    }
 }
 
 /// Mixture of experts.
@@ -432,8 +439,9 @@ impl MlpSpec {
     /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         let (hidden, intermediate) = (hidden as u128, self.intermediate as u128);
-        let biases = if self.bias { 2 * intermediate + hidden } else { 0 };
-        3 * hidden * intermediate + biases
+        let into = if self.activation.is_gated() { 2 } else { 1 };
+        let biases = if self.bias { into * intermediate + hidden } else { 0 };
+        (into + 1) * hidden * intermediate + biases
     }
 }
 
@@ -458,21 +466,11 @@ impl AttentionSpec {
     }
 }
 
-impl DeltaNetSpec {
-    /// Parameter count for a residual stream of width `hidden`.
-    pub fn parameters(&self, hidden: usize) -> u128 {
-        let (channels, values, heads) =
-            (self.channels() as u128, self.values() as u128, self.value_heads as u128);
-        let projections = channels + 2 * values + 2 * heads;
-        // Convolution, decay and dt bias per head, gated norm.
-        hidden as u128 * projections + channels * self.conv as u128 + 2 * heads + self.value_dim as u128
-    }
-}
-
 impl FeedForwardSpec {
     /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         match self {
+            FeedForwardSpec::None => 0,
             FeedForwardSpec::Dense(mlp) => mlp.parameters(hidden),
             FeedForwardSpec::Experts(e) => {
                 let biases = match e.routing {
@@ -488,13 +486,22 @@ impl FeedForwardSpec {
 }
 
 impl LayerSpec {
+    /// Number of its norms of the residual stream's width.
+    pub fn norms(&self) -> usize {
+        let alone = self.mixer == MixerSpec::None || self.feed_forward == FeedForwardSpec::None;
+        self.norms.count() / if alone { 2 } else { 1 }
+    }
+
     /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         let mixer = match &self.mixer {
             MixerSpec::Attention(attention) => attention.parameters(hidden),
             MixerSpec::DeltaNet(delta_net) => delta_net.parameters(hidden),
+            MixerSpec::ShortConv(conv) => conv.parameters(hidden),
+            MixerSpec::Mamba2(mamba) => mamba.parameters(hidden),
+            MixerSpec::None => 0,
         };
-        mixer + self.feed_forward.parameters(hidden) + (self.norms.count() * hidden) as u128
+        mixer + self.feed_forward.parameters(hidden) + (self.norms() * hidden) as u128
     }
 }
 
@@ -517,7 +524,7 @@ impl ExpertsSpec {
 impl DecoderSpec {
     /// Prompts split at multiples of this are bit-equal on the CPU in f32 or bf16: 1, or the block size of linear attention.
     pub fn grain(&self) -> usize {
-        if self.layers.iter().any(|layer| layer.delta_net().is_some()) { BLOCK } else { 1 }
+        if self.layers.iter().any(|layer| layer.linear().is_some()) { BLOCK } else { 1 }
     }
 
     /// An inconsistent or implausible value, if any.
@@ -530,7 +537,7 @@ impl DecoderSpec {
         }
         self.layers.iter().find_map(|layer| match &layer.feed_forward {
             FeedForwardSpec::Experts(experts) => experts.contradiction(),
-            FeedForwardSpec::Dense(_) => None,
+            FeedForwardSpec::Dense(_) | FeedForwardSpec::None => None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Tensor names in checkpoints: llama.cpp's names, prefixes, and parts that do not affect text.
 
 /// Hugging Face to llama.cpp names; entries with a suffix replace the whole name.
-pub const GGUF_NAMES: [(&str, &str); 33] = [
+pub const GGUF_NAMES: [(&str, &str); 40] = [
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
     ("lm_head", "output"),
@@ -22,6 +22,13 @@ pub const GGUF_NAMES: [(&str, &str); 33] = [
     ("linear_attn.dt_bias", "ssm_dt.bias"),
     ("linear_attn.norm", "ssm_norm"),
     ("linear_attn.out_proj", "ssm_out"),
+    ("mamba.in_proj", "ssm_in"),
+    ("mamba.conv1d", "ssm_conv1d"),
+    ("mamba.A_log", "ssm_a"),
+    ("mamba.D", "ssm_d"),
+    ("mamba.dt_bias", "ssm_dt.bias"),
+    ("mamba.norm", "ssm_norm"),
+    ("mamba.out_proj", "ssm_out"),
     ("post_attention_layernorm", "ffn_norm"),
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
@@ -38,7 +45,7 @@ pub const GGUF_NAMES: [(&str, &str); 33] = [
 ];
 
 /// Prefixes of the language model in Hugging Face checkpoints.
-pub const PREFIXES: [&str; 4] = ["model.", "model.language_model.", "language_model.model.", ""];
+pub const PREFIXES: [&str; 5] = ["model.", "model.language_model.", "language_model.model.", "backbone.", ""];
 
 /// Checkpoint parts that do not affect text: vision towers, projectors, multi-token prediction.
 pub const SKIPPED: [&str; 8] = [

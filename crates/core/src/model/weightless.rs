@@ -146,7 +146,7 @@ mod tests {
     use crate::attention::NoObserver;
 
     /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, and experts with every routing.
-    const TINY: [&str; 11] = [
+    const TINY: [&str; 14] = [
         "llama-tiny",
         "smollm3-tiny",
         "qwen2-tiny",
@@ -158,6 +158,9 @@ mod tests {
         "minimax-m2-fp8-tiny",
         "granite-tiny",
         "olmo3-tiny",
+        "lfm2-moe-tiny",
+        "granite-hybrid-moe-tiny",
+        "nemotron-h-moe-tiny",
     ];
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;

@@ -4,7 +4,9 @@
 use std::iter::Sum;
 use std::ops::Add;
 
-use palimpsest_core::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MixerSpec};
+use palimpsest_core::model::{
+    AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, Mamba2Spec, MixerSpec,
+};
 
 /// Rows per block of attention by matrix products.
 const BLOCK_ROWS: usize = 512;
@@ -106,7 +108,7 @@ impl<'a> LayerWork<'a> {
     /// Weights used by `tokens` in one step; experts are assumed to be distinct until all are used.
     pub fn weights(&self, tokens: usize) -> f64 {
         let idle = match &self.layer.feed_forward {
-            FeedForwardSpec::Dense(_) => 0,
+            FeedForwardSpec::Dense(_) | FeedForwardSpec::None => 0,
             FeedForwardSpec::Experts(e) => {
                 let busy = e.per_token.saturating_mul(tokens);
                 e.experts.saturating_sub(busy) as u128 * e.expert.parameters(self.hidden)
@@ -118,7 +120,7 @@ impl<'a> LayerWork<'a> {
     pub fn prefill(&self, tokens: usize, kernel: Kernel) -> Work {
         let linear = 2.0 * self.weights(1) * tokens as f64;
         let experts = match &self.layer.feed_forward {
-            FeedForwardSpec::Dense(_) => 0.0,
+            FeedForwardSpec::Dense(_) | FeedForwardSpec::None => 0.0,
             FeedForwardSpec::Experts(e) => {
                 2.0 * (e.per_token * tokens) as f64 * e.expert.parameters(self.hidden) as f64
             }
@@ -145,6 +147,17 @@ impl<'a> LayerWork<'a> {
                     6.0 * dk * dv + 2.0 * c * (dk + 2.0 * dv) + 4.0 * c * dk / group + 2.0 * c * c + INVERSE;
                 let rule = d.value_heads as f64 * head * tokens as f64;
                 Work { products: linear, experts, products_f32: rule, rule, ..Work::default() }
+            }
+            // Without the inverse and the reads by keys.
+            MixerSpec::Mamba2(Mamba2Spec { heads: d, .. }) => {
+                let (dk, dv, c) = (d.key_dim as f64, d.value_dim as f64, RULE_BLOCK);
+                let group = (d.value_heads / d.key_heads.max(1)) as f64;
+                let head = 4.0 * dk * dv + 2.0 * c * dv + 2.0 * c * dk / group + c;
+                let rule = d.value_heads as f64 * head * tokens as f64;
+                Work { products: linear, experts, products_f32: rule, rule, ..Work::default() }
+            }
+            MixerSpec::ShortConv(_) | MixerSpec::None => {
+                Work { products: linear, experts, ..Work::default() }
             }
         }
     }
@@ -173,6 +186,12 @@ impl<'a> LayerWork<'a> {
                 let rule = pair * (rows * tokens) as f64;
                 Work { products_f32: rule, rule, ..Work::default() }
             }
+            MixerSpec::Mamba2(Mamba2Spec { heads: d, .. }) => {
+                let pair = d.value_heads as f64 * 2.0 * d.key_dim as f64;
+                let rule = pair * (rows * tokens) as f64;
+                Work { products_f32: rule, rule, ..Work::default() }
+            }
+            MixerSpec::ShortConv(_) | MixerSpec::None => Work::default(),
         }
     }
 
@@ -192,17 +211,20 @@ impl<'a> LayerWork<'a> {
                     None => read(shared) + each * read(own),
                 }
             }
-            MixerSpec::DeltaNet(d) => each * (STATE_BYTES * (d.value_heads * d.key_dim * d.value_dim) as f64),
+            MixerSpec::DeltaNet(d) | MixerSpec::Mamba2(Mamba2Spec { heads: d, .. }) => {
+                each * (STATE_BYTES * state(d))
+            }
+            MixerSpec::ShortConv(_) | MixerSpec::None => 0.0,
         };
         Work { bytes: self.weights(answers) * self.size + mixed, ..Work::default() }
     }
 
     /// Kernel launches per decoded token, about as counted by the pretend device (rehearsal/results.md).
     pub fn launches(&self) -> f64 {
-        match (&self.layer.feed_forward, self.layer.delta_net()) {
+        match (&self.layer.feed_forward, self.layer.linear()) {
             (_, Some(_)) => 31.0,
             (FeedForwardSpec::Experts(_), None) => 33.0,
-            (FeedForwardSpec::Dense(_), None) => 20.0,
+            (FeedForwardSpec::Dense(_) | FeedForwardSpec::None, None) => 20.0,
         }
     }
 
@@ -213,6 +235,11 @@ impl<'a> LayerWork<'a> {
     fn score_bytes(&self) -> f64 {
         if self.size < 4.0 { SCORE_BYTES } else { SCORE_BYTES_F32 }
     }
+}
+
+/// Numbers of a layer's state.
+fn state(d: &DeltaNetSpec) -> f64 {
+    (d.value_heads * d.key_dim * d.value_dim) as f64
 }
 
 pub fn head(spec: &DecoderSpec) -> Work {

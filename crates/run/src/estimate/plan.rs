@@ -12,7 +12,7 @@ use palimpsest_core::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, Share, available_bytes, gigabytes, in_words,
 };
 use palimpsest_core::engine::{self, DeviceName};
-use palimpsest_core::model::{Kept, ModelDescription};
+use palimpsest_core::model::{Kept, MixerSpec, ModelDescription};
 use palimpsest_data::benchmarks;
 use palimpsest_data::ground::table::columns;
 
@@ -206,7 +206,7 @@ fn table(
     free: &[Option<u64>],
 ) -> String {
     let spec = &description.spec;
-    let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
+    let linear = spec.layers.iter().filter(|l| l.linear().is_some()).count();
     let windowed = spec.layers.iter().filter(|l| l.attention().is_some_and(|a| a.window.is_some())).count();
     let mut layers = format!("{} layers", spec.layers.len());
     if windowed > 0 {
@@ -214,6 +214,10 @@ fn table(
     }
     if linear > 0 {
         layers += &format!(", {linear} with linear attention");
+    }
+    let short = spec.layers.iter().filter(|l| matches!(l.mixer, MixerSpec::ShortConv(_))).count();
+    if short > 0 {
+        layers += &format!(", {short} with a short convolution");
     }
     let mut text = format!(
         "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, {} per prefill step\n\n",

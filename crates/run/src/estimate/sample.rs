@@ -206,7 +206,7 @@ pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
 
 /// Size of a prompt's attention file without header: masses and shares of every layer, and the tokens.
 fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
-    let of_layer = |layer: &LayerSpec| match (layer.attention(), layer.delta_net()) {
+    let of_layer = |layer: &LayerSpec| match (layer.attention(), layer.linear()) {
         (Some(attention), _) => rows * keys * (attention.heads + 1),
         (_, Some(delta)) => 2 * rows * keys * delta.value_heads,
         _ => 0,

@@ -45,6 +45,10 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/phi-4.toml", include_str!("../../../../models/phi-4.toml")),
     ("models/granite-3.3-8b-instruct.toml", include_str!("../../../../models/granite-3.3-8b-instruct.toml")),
     ("models/olmo-3-7b-instruct.toml", include_str!("../../../../models/olmo-3-7b-instruct.toml")),
+    ("models/lfm2.5-1.2b-instruct.toml", include_str!("../../../../models/lfm2.5-1.2b-instruct.toml")),
+    ("models/lfm2-8b-a1b.toml", include_str!("../../../../models/lfm2-8b-a1b.toml")),
+    ("models/granite-4.0-h-tiny.toml", include_str!("../../../../models/granite-4.0-h-tiny.toml")),
+    ("models/nemotron-3-nano-30b-a3b.toml", include_str!("../../../../models/nemotron-3-nano-30b-a3b.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -26,6 +26,10 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "phi-4",
     "granite-3.3-8b-instruct",
     "olmo-3-7b-instruct",
+    "lfm2.5-1.2b-instruct",
+    "lfm2-8b-a1b",
+    "granite-4.0-h-tiny",
+    "nemotron-3-nano-30b-a3b",
 ];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;
@@ -104,8 +108,12 @@ fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
                 a.window = a.window.map(|window| window.min(WINDOW));
             }
             MixerSpec::DeltaNet(d) => (d.key_heads, d.value_heads) = (2, 4),
+            MixerSpec::ShortConv(c) => c.channels = HIDDEN,
+            MixerSpec::Mamba2(m) => (m.heads.key_heads, m.heads.value_heads) = (2, 4),
+            MixerSpec::None => {}
         }
         match &mut layer.feed_forward {
+            FeedForwardSpec::None => {}
             FeedForwardSpec::Dense(mlp) => mlp.intermediate = 2 * HIDDEN,
             FeedForwardSpec::Experts(e) => {
                 (e.experts, e.per_token) = (8, e.per_token.min(2));
@@ -145,7 +153,7 @@ mod tests {
             let kinds = |spec: &DecoderSpec| {
                 let kind = |layer: &LayerSpec| {
                     let experts = matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
-                    (layer.delta_net().is_some(), layer.attention().map(|a| a.window.is_some()), experts)
+                    (layer.linear().is_some(), layer.attention().map(|a| a.window.is_some()), experts)
                 };
                 spec.layers.iter().map(kind).collect::<std::collections::BTreeSet<_>>()
             };

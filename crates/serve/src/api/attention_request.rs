@@ -443,7 +443,7 @@ impl Heads {
 /// Heads of softmax and of linear attention in all layers.
 pub fn count_heads(spec: &DecoderSpec) -> (usize, usize) {
     let softmax = spec.layers.iter().filter_map(|layer| layer.attention()).map(|spec| spec.heads).sum();
-    let linear = spec.layers.iter().filter_map(|layer| layer.delta_net()).map(|spec| spec.value_heads).sum();
+    let linear = spec.layers.iter().filter_map(|layer| layer.linear()).map(|spec| spec.value_heads).sum();
     (softmax, linear)
 }
 

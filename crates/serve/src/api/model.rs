@@ -71,8 +71,7 @@ impl ServedModel {
         let softmax: Vec<_> = layers().filter_map(|(i, layer)| Some((i, layer.attention()?))).collect();
         let of_softmax: Vec<usize> = softmax.iter().map(|(i, _)| *i).collect();
         let windows: Vec<Option<usize>> = softmax.iter().map(|(_, spec)| spec.window).collect();
-        let of_delta: Vec<usize> =
-            layers().filter(|(_, l)| l.delta_net().is_some()).map(|(i, _)| i).collect();
+        let of_delta: Vec<usize> = layers().filter(|(_, l)| l.linear().is_some()).map(|(i, _)| i).collect();
         json!({
             "id": self.name(), "object": "model", "created": self.created, "owned_by": "palimpsest",
             "palimpsest": {

@@ -1,13 +1,36 @@
-//! Blocks of the gated delta rule, shared by the rule ([`crate::model`]) and the observer of its implicit attention.
+//! Blocks of the gated delta rule and of Mamba-2, shared by the rules ([`crate::model`]) and the observer of its implicit attention.
 //!
 //! Within a block of c tokens, with G_i the sum of the log decays of tokens 0..=i and L_ij = b_i (k_i . k_j) e^(G_i - G_j) for j < i, the
-//! rule writes (I + L)^-1 diag(b) (v - state read at k) to the state. All in f32 by Candle operations, on any device.
+//! delta rule writes (I + L)^-1 diag(b) (v - state read at k) to the state, Mamba-2 diag(b) v. All in f32 by Candle operations, on any
+//! device.
 
 use candle_core::{DType, Device, Result, Tensor};
 
 use crate::transfer;
 
 pub(crate) const BLOCK: usize = 64;
+
+/// What a linear-attention layer writes to its state S at a key k with strength b, after S <- e^g S.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rule {
+    /// What S lacks of the value v: S <- S + k (b (v - S^T k))^T. Queries and keys are normalised (transformers,
+    /// `Qwen3_5GatedDeltaNet`).
+    #[default]
+    Delta,
+    /// The value: S <- S + k (b v)^T. Strengths are time steps (transformers, `NemotronHMamba2Mixer`).
+    Mamba2,
+}
+
+impl Rule {
+    /// Queries or keys (l, heads, d) as the rule reads them, f32; normalised ones have the norm `scale`.
+    pub(crate) fn read(self, x: &Tensor, scale: f64) -> Result<Tensor> {
+        match self {
+            Rule::Delta => normalised_by(x, &norm_factor(x.dim(2)?, scale, x.device())?),
+            Rule::Mamba2 => x.to_dtype(DType::F32)?.contiguous(),
+        }
+    }
+}
+
 /// Added to a head's squared norm before the root (transformers, `l2norm`).
 const NORM_EPS: f64 = 1e-6;
 /// Clamp of log decays: exp underflows to 0 well above it, and smaller values would cost the prefix sums accuracy.
@@ -15,18 +38,13 @@ const MIN_LOG_DECAY: f64 = -1000.0;
 /// Triangles up to this size are inverted with [`masked_inverse`]; larger ones are split into quarters.
 const MASKED: usize = 16;
 
-/// L2-normalises each head of queries or keys (l, heads, d), any dtype, and multiplies by `scale`; returns f32
-/// (transformers, `l2norm`).
-pub(crate) fn normalised(x: &Tensor, scale: f64) -> Result<Tensor> {
-    normalised_by(x, &norm_factor(x.dim(2)?, scale, x.device())?)
-}
-
 /// Factor for [`normalised_by`] that gives heads of width `d` the norm `scale`: f32 (d).
 pub(crate) fn norm_factor(d: usize, scale: f64, device: &Device) -> Result<Tensor> {
     Tensor::full((scale / (d as f64).sqrt()) as f32, d, device)
 }
 
-/// [`normalised`] with a precomputed factor.
+/// L2-normalises each head of queries or keys (l, heads, d), any dtype, and multiplies by a [`norm_factor`]; returns f32
+/// (transformers, `l2norm`).
 pub(crate) fn normalised_by(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
     let x = x.to_dtype(DType::F32)?.contiguous()?;
     // One RMS-norm kernel: sqrt(sum of squares) = sqrt(mean of squares) * sqrt(width).
@@ -44,20 +62,20 @@ pub(crate) fn block_length(l: usize) -> usize {
 pub(crate) struct Blocks {
     pub n: usize,
     pub c: usize,
-    /// Normalised keys, (n * key_heads, c, key_dim).
+    /// Keys as the rule reads them, (n * key_heads, c, key_dim).
     pub k: Tensor,
     /// G_i, (n * value_heads, c, 1).
     pub log_decay: Tensor,
     /// e^(G_i - G_j) where j <= i, else 0: (n * value_heads, c, c).
     pub pairwise: Tensor,
-    /// (I + L)^-1 diag(b), (n * value_heads, c, c).
+    /// (I + L)^-1 diag(b), or diag(b): (n * value_heads, c, c).
     pub transform: Tensor,
 }
 
 impl Blocks {
-    /// Blocks of the normalised keys `k` (l, key_heads, key_dim), the log decays `g` and the write strengths `beta`, both (l, value_heads),
-    /// all f32. The last block is padded with tokens that leave the state unchanged.
-    pub fn new(k: &Tensor, g: &Tensor, beta: &Tensor, c: usize) -> Result<Self> {
+    /// Blocks of the keys `k` as the rule reads them, (l, key_heads, key_dim), the log decays `g` and the write strengths `beta`, both
+    /// (l, value_heads), all f32. The last block is padded with tokens that leave the state unchanged.
+    pub fn new(rule: Rule, k: &Tensor, g: &Tensor, beta: &Tensor, c: usize) -> Result<Self> {
         let (l, key_heads, _) = k.dims3()?;
         let value_heads = g.dim(1)?;
         let (n, group) = (l.div_ceil(c), value_heads / key_heads);
@@ -72,6 +90,12 @@ impl Blocks {
         let so_far = g.reshape((heads, 1, c))?.broadcast_mul(&lower)?.reshape((heads * c, c))?; // g_m [m <= i]
         let log_decay = so_far.sum_keepdim(1)?.reshape((heads, c, 1))?;
         let pairwise = so_far.matmul(&after)?.exp()?.reshape((heads, c, c))?.broadcast_mul(&lower)?;
+
+        if rule == Rule::Mamba2 {
+            let written =
+                masks(c, &[|i, j| i == j], k.device())?.broadcast_mul(&beta.reshape((heads, 1, c))?)?;
+            return Ok(Blocks { n, c, k, log_decay, pairwise, transform: written });
+        }
 
         // 2. Triangle L. Each key head serves `group` consecutive value heads.
         let products = k.matmul(&k.transpose(1, 2)?)?;

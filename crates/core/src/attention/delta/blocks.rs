@@ -2,6 +2,7 @@
 
 use candle_core::{D, Result, Tensor};
 
+use super::block::Rule;
 use super::gather::pieces;
 use super::history::{History, PANEL};
 #[cfg(feature = "cuda")]
@@ -70,12 +71,18 @@ pub(super) fn walk(
 
             // 3. Propagate the rows to earlier keys.
             if at > 0 {
-                let taken = weights
-                    .broadcast_mul(&decay.transpose(1, 2)?)?
-                    .reshape((key_heads, group * m, c))?
-                    .matmul(&k)?
-                    .reshape((value_heads, m, key_dim))?;
-                w = Some((begun.broadcast_mul(&kept)? - taken)?);
+                let carried = begun.broadcast_mul(&kept)?;
+                w = Some(match history.rule {
+                    Rule::Mamba2 => carried,
+                    Rule::Delta => {
+                        let taken = weights
+                            .broadcast_mul(&decay.transpose(1, 2)?)?
+                            .reshape((key_heads, group * m, c))?
+                            .matmul(&k)?
+                            .reshape((value_heads, m, key_dim))?;
+                        (carried - taken)?
+                    }
+                });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Gated delta rule and its implicit attention on f32 slices, one task per value head.
+//! Gated delta rule, Mamba-2 and their implicit attention on f32 slices, one task per value head.
 //!
 //! Same blocks as [`super::block`], but a block's data stays in the L2 cache. Tasks depend on shapes only, never on the number of
 //! threads.
@@ -8,8 +8,8 @@ use std::ops::Range;
 use candle_core::{CpuStorage, Result, Storage, Tensor};
 use rayon::prelude::*;
 
-use super::BLOCK;
 use super::gather::HeadSums;
+use super::{BLOCK, Rule};
 use crate::attention::backends::small_matmul::{Matrix, product};
 use crate::simd::exp_nonpositive_all;
 
@@ -25,6 +25,7 @@ struct HeadBlock {
 
 #[derive(Clone, Copy)]
 struct Head<'a> {
+    rule: Rule,
     /// From this head's first key on; tokens are `k_stride` apart.
     k: &'a [f32],
     k_stride: usize,
@@ -66,7 +67,9 @@ impl<'a> Head<'a> {
             }
         }
         let mut products = vec![0f32; m * m];
-        product(&mut products, (m, m, self.key_dim), &self.keys(first), &self.turned(first), false);
+        if self.rule == Rule::Delta {
+            product(&mut products, (m, m, self.key_dim), &self.keys(first), &self.turned(first), false);
+        }
         // 3. Decays and the inverse of the triangle.
         let beta: Vec<f32> = (0..m).map(|i| self.beta[(first + i) * self.stride]).collect();
         pulp::Arch::new().dispatch(Invert { block: &mut block, products: &products, beta: &beta });
@@ -113,6 +116,7 @@ impl pulp::WithSimd for Invert<'_> {
 /// The rule over l tokens; shapes as in [`crate::model`]'s `delta_rule`, all f32 on the CPU. Returns the outputs
 /// (l, value_heads, value_dim) and the final state.
 pub(crate) fn rule(
+    rule: Rule,
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
@@ -125,7 +129,7 @@ pub(crate) fn rule(
         let done = (0..value_heads).into_par_iter().map(|h| {
             let kh = h / (value_heads / key_heads);
             let (k, g, beta) = (&k[kh * key_dim..], &g[h..], &beta[h..]);
-            let head = Head { k, k_stride: key_heads * key_dim, key_dim, g, beta, stride: value_heads };
+            let head = Head { rule, k, k_stride: key_heads * key_dim, key_dim, g, beta, stride: value_heads };
             let mut state = state[h * key_dim * value_dim..][..key_dim * value_dim].to_vec();
             let q = Matrix { data: &q[kh * key_dim..], row_stride: key_heads * key_dim, col_stride: 1 };
             let v = Matrix { data: &v[h * value_dim..], row_stride: value_heads * value_dim, col_stride: 1 };
@@ -165,8 +169,11 @@ fn head_rule(
         let out = &mut all[first * dv..][..m * dv];
         let (seen, written, within) = (&mut seen[..m * dv], &mut written[..m * dv], &mut within[..m * m]);
 
-        // 1. Writes: values minus the state's reads, through the block's transform.
-        product(seen, (m, dv, dk), &head.keys(first), &rows(state, dv), false);
+        // 1. Writes: values, by the delta rule minus the state's reads, through the block's transform.
+        match head.rule {
+            Rule::Delta => product(seen, (m, dv, dk), &head.keys(first), &rows(state, dv), false),
+            Rule::Mamba2 => seen.fill(0.0),
+        }
         for (i, (seen, decay)) in seen.chunks_exact_mut(dv).zip(&block.from_start).enumerate() {
             for (x, v) in seen.iter_mut().zip(&v.data[(first + i) * v.row_stride..]) {
                 *x = v - decay * *x;
@@ -202,6 +209,7 @@ fn rows(data: &[f32], row_stride: usize) -> Matrix<'_> {
 }
 
 pub(super) struct Walk {
+    rule: Rule,
     first_row: usize,
     rows: usize,
     key_heads: usize,
@@ -211,17 +219,17 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// `q`: normalised queries (key_heads, rows, key_dim); the first is at position `first_row`.
-    pub fn new(q: &Tensor, first_row: usize, value_heads: usize) -> Result<Self> {
+    /// `q`: queries as the rule reads them, (key_heads, rows, key_dim); the first is at position `first_row`.
+    pub fn new(rule: Rule, q: &Tensor, first_row: usize, value_heads: usize) -> Result<Self> {
         let (key_heads, rows, key_dim) = q.dims3()?;
         let q: Vec<f32> = q.flatten_all()?.to_vec1()?;
         let of_head =
             |h: usize| q[h / (value_heads / key_heads) * rows * key_dim..][..rows * key_dim].to_vec();
         let heads = (0..value_heads).map(of_head).collect();
-        Ok(Walk { first_row, rows, key_heads, key_dim, heads })
+        Ok(Walk { rule, first_row, rows, key_heads, key_dim, heads })
     }
 
-    /// Processes the keys at `panel` backward: `k` (l, key_heads, key_dim) normalised, `g` and `beta` (l, value_heads), all f32.
+    /// Processes the keys at `panel` backward: `k` (l, key_heads, key_dim) as the rule reads them, `g` and `beta` (l, value_heads), all f32.
     /// Blocks begin at the panel's start.
     pub fn back(
         &mut self,
@@ -233,12 +241,13 @@ impl Walk {
         sums: &mut [HeadSums],
     ) -> Result<()> {
         let (key_heads, key_dim, value_heads) = (self.key_heads, self.key_dim, self.heads.len());
-        let (first_row, all) = (self.first_row, self.rows);
+        let (rule, first_row, all) = (self.rule, self.first_row, self.rows);
         with_slices([k, g, beta], |[k, g, beta]| {
             self.heads.par_iter_mut().zip(sums).enumerate().for_each(|(h, (w, sums))| {
                 let kh = h / (value_heads / key_heads);
                 let (k, g, beta) = (&k[kh * key_dim..], &g[h..], &beta[h..]);
-                let head = Head { k, k_stride: key_heads * key_dim, key_dim, g, beta, stride: value_heads };
+                let head =
+                    Head { rule, k, k_stride: key_heads * key_dim, key_dim, g, beta, stride: value_heads };
                 let mut weights = vec![0f32; all * BLOCK];
                 let mut seen = vec![0f32; all * BLOCK];
                 for first in (0..panel.len()).step_by(BLOCK).rev() {
@@ -270,7 +279,9 @@ impl Walk {
                         let kept = block.from_start[place(row)];
                         w.iter_mut().for_each(|x| *x *= kept);
                     }
-                    product(w, (n, key_dim, m), &rows(weights, m), &head.keys(first), true);
+                    if rule == Rule::Delta {
+                        product(w, (n, key_dim, m), &rows(weights, m), &head.keys(first), true);
+                    }
                 }
             });
             Ok(())

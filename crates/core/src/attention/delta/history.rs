@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::block::{BLOCK, Blocks, normalised};
+use super::block::{BLOCK, Blocks, Rule};
 
 pub(super) const PANEL: usize = 16 * BLOCK;
 
 /// One layer's keys, decays and strengths from the first token on, by chunk. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(in crate::attention) struct History {
+    pub rule: Rule,
     pub(super) pieces: Vec<Piece>,
     length: usize,
 }
@@ -45,7 +46,7 @@ impl History {
     }
 
     pub fn up_to(&self, length: usize) -> Result<History> {
-        let mut kept = History::default();
+        let mut kept = History { rule: self.rule, ..History::default() };
         for piece in self.pieces.iter().filter(|p| p.start < length) {
             let l = piece.k.dim(0)?;
             if piece.start + l <= length {
@@ -58,7 +59,7 @@ impl History {
         Ok(kept)
     }
 
-    /// Tokens `range`: normalised keys (l, key_heads, key_dim), log decays and strengths (l, value_heads), f32.
+    /// Tokens `range`: keys as the rule reads them, (l, key_heads, key_dim), log decays and strengths (l, value_heads), f32.
     pub(super) fn part(&self, range: Range<usize>) -> Result<[Tensor; 3]> {
         let first = self.pieces.partition_point(|p| p.start <= range.start).saturating_sub(1);
         let (mut k, mut g, mut beta) = (Vec::new(), Vec::new(), Vec::new());
@@ -69,13 +70,13 @@ impl History {
             g.push(piece.g.narrow(0, from, l)?);
             beta.push(piece.beta.narrow(0, from, l)?);
         }
-        let k = normalised(&Tensor::cat(&k, 0)?, 1.0)?;
+        let k = self.rule.read(&Tensor::cat(&k, 0)?, 1.0)?;
         Ok([k, Tensor::cat(&g, 0)?.contiguous()?, Tensor::cat(&beta, 0)?.contiguous()?])
     }
 
     /// Always full-length blocks, so that results do not depend on chunk boundaries.
     pub(super) fn blocks(&self, range: Range<usize>) -> Result<Blocks> {
         let [k, g, beta] = self.part(range)?;
-        Blocks::new(&k, &g, &beta, BLOCK)
+        Blocks::new(self.rule, &k, &g, &beta, BLOCK)
     }
 }

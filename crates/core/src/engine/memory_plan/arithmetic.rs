@@ -5,8 +5,8 @@ use candle_core::DType;
 use super::{DeviceName, MemoryRequest};
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::model::{
-    Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec,
-    Routing,
+    Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, Mamba2Spec, MixerSpec,
+    MlpSpec, Routing, ShortConvSpec,
 };
 
 /// Queries kept until their span ends, in linear-attention layers.
@@ -39,8 +39,13 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
     let hidden = n(spec.hidden);
     let mut f32s = match &layer.mixer {
         MixerSpec::Attention(a) if a.sinks => n(a.heads),
-        MixerSpec::Attention(_) => 0,
+        MixerSpec::Attention(_) | MixerSpec::None => 0,
+        MixerSpec::Mamba2(Mamba2Spec { heads: d, conv_bias, .. }) => {
+            let conv = n(d.channels()) * (n(d.conv) + u64::from(*conv_bias));
+            conv + 4 * n(d.value_heads) + n(d.values()) + n(d.values() / d.key_heads.max(1))
+        }
         MixerSpec::DeltaNet(d) => n(d.channels()) * n(d.conv) + 2 * n(d.value_heads) + n(d.value_dim),
+        MixerSpec::ShortConv(c) => n(c.channels) * (n(c.taps) + u64::from(c.bias)),
     };
     if let FeedForwardSpec::Experts(e) = &layer.feed_forward {
         let correction = matches!(e.routing, Routing::Sigmoid { .. });
@@ -48,7 +53,7 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
         f32s += if e.shared_gate { hidden } else { 0 };
     }
     if spec.norm.plus_one {
-        f32s += hidden * n(layer.norms.count());
+        f32s += hidden * n(layer.norms());
     }
     // Sizes that overflow are refused with the config.
     let parameters = u64::try_from(layer.parameters(spec.hidden)).unwrap_or(u64::MAX >> 16);
@@ -78,8 +83,13 @@ pub fn layer_activations(
     let mixer = match &layer.mixer {
         MixerSpec::Attention(a) => l * attention_width(a, request, device) + attending(a, request, l, device),
         MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
+        // Besides, x times its skip, and the gated and normed output, in f32.
+        MixerSpec::Mamba2(m) => delta_net(&m.heads, l, size, device) + l * n(m.heads.values()) * 4 * 4,
+        MixerSpec::None => 0,
+        MixerSpec::ShortConv(c) => l * short_conv(c, size),
     };
     let feed_forward = match &layer.feed_forward {
+        FeedForwardSpec::None => 0,
         FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size, device),
         FeedForwardSpec::Experts(e) => {
             // Worst case: one expert gets every token. Picks' inputs, outputs before and after f32 weighting, the sum, router logits.
@@ -138,6 +148,7 @@ fn split_keys(a: &AttentionSpec, request: &MemoryRequest, rows: u64) -> u64 {
 /// Bytes per token: gate, up, activation and product.
 fn mlp_width(mlp: &MlpSpec, size: u64, device: DeviceName) -> u64 {
     let copies = match mlp.activation {
+        Activation::SquaredRelu => 3,
         _ if fuses(device) => 3,
         Activation::Silu | Activation::GeluTanh => 4,
         Activation::Clamped { .. } => 6,
@@ -153,6 +164,11 @@ fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     // At most 6 triangles, decays and inverses; reads and writes of the state.
     let blocks = panel * heads * (6 * RULE_BLOCK + 4 * n(d.key_dim) + 3 * n(d.value_dim)) * 4;
     l * token + blocks
+}
+
+/// Bytes per token: projections, products with either gate and the convolution's output; its inputs and two sums in f32.
+fn short_conv(c: &ShortConvSpec, size: u64) -> u64 {
+    n(c.channels) * (7 * size + 3 * 4)
 }
 
 /// Bytes per score of the matrix-product kernel: f32 score plus weight; unfused, score, exponential and an intermediate in f32.
@@ -177,14 +193,17 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let sums = n(request.observed.rows) * n(request.observed.keys) * 8;
     match &layer.mixer {
         MixerSpec::Attention(a) => n(a.heads) * sums,
-        MixerSpec::DeltaNet(d) => 2 * n(d.value_heads) * sums,
+        MixerSpec::DeltaNet(d) | MixerSpec::Mamba2(Mamba2Spec { heads: d, .. }) => {
+            2 * n(d.value_heads) * sums
+        }
+        MixerSpec::ShortConv(_) | MixerSpec::None => 0,
     }
 }
 
 /// Observer state of a linear-attention layer while rows are pending: keys of the context in the model's dtype, decays and strengths in
 /// f32, and waiting queries. Each branch keeps the same for its own tokens. Each generated token has its own tensors.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
-    let Some(d) = layer.delta_net() else { return 0 };
+    let Some(d) = layer.linear() else { return 0 };
     let size = request.formats().activations.size_in_bytes() as u64;
     let (context, keys) = (n(request.context), n(d.keys()));
     let token = keys * size + n(d.value_heads) * 8;
@@ -200,6 +219,7 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
     match &layer.mixer {
         // Per-thread scratch stays in cache.
         MixerSpec::Attention(_) if streams(request, device) => 0,
+        MixerSpec::ShortConv(_) | MixerSpec::None => 0,
         MixerSpec::Attention(a) => {
             let rows = BLOCK_ROWS.min(n(request.context)).min(n(request.chunk));
             let fused =
@@ -221,7 +241,7 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             };
             sums.saturating_sub(attending(a, request, rows, device))
         }
-        MixerSpec::DeltaNet(d) => {
+        MixerSpec::DeltaNet(d) | MixerSpec::Mamba2(Mamba2Spec { heads: d, .. }) => {
             let (heads, keys) = (n(d.value_heads), n(d.keys()));
             let panel = KEYS_TOGETHER.min(n(request.context));
             match device {

@@ -85,7 +85,7 @@ impl Serving {
         let context = request.context.saturating_add(Limits::BESIDE);
         let free = self.within(free);
         let states = description.spec.layers.iter().any(|layer| {
-            layer.delta_net().is_some() || layer.attention().is_some_and(|a| a.window.is_some())
+            layer.mixer.state().is_some() || layer.attention().is_some_and(|a| a.window.is_some())
         });
         let longest = longest.unwrap_or(USUAL_TOKEN).saturating_mul(request.context) as u64;
         let tokenising = longest.saturating_mul(TOKENISING).clamp(*TOKENISED.start(), *TOKENISED.end());

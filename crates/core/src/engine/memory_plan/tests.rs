@@ -250,6 +250,7 @@ fn what_an_observer_keeps_of_long_thoughts_is_in_the_plan_for_every_branch() {
 
 #[test]
 fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_and_answer() {
+    use crate::attention::delta::Rule;
     use crate::attention::{AnswerRows, DeltaSite, Event, MassObserver, Observer, Point};
     use crate::span::Span;
     use candle_core::{Device, Tensor};
@@ -259,15 +260,16 @@ fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_
     const GENERATED: usize = 33;
     let model = description("qwen3.5-9b");
     let spec = &model.spec;
-    let layer = spec.layers.iter().find(|layer| layer.delta_net().is_some()).unwrap();
-    let d = layer.delta_net().unwrap();
+    let layer = spec.layers.iter().find(|layer| layer.linear().is_some()).unwrap();
+    let d = layer.linear().unwrap();
     let show = |observer: &mut MassObserver, from: usize, l: usize| {
         let zeros =
             |heads: usize, dim: usize| Tensor::zeros((l, heads, dim), DType::F32, &Device::Cpu).unwrap();
         let (qk, gb) = (zeros(d.keys() / d.key_dim, d.key_dim), zeros(d.value_heads, 1).squeeze(2).unwrap());
         let site = DeltaSite { layer: 0, offset: from };
         assert!(observer.wants(Point::LinearAttention(&site)).inputs);
-        let event = Event::LinearAttention { site: &site, q: &qk, k: &qk, g: &gb, beta: &gb };
+        let event =
+            Event::LinearAttention { site: &site, rule: Rule::Delta, q: &qk, k: &qk, g: &gb, beta: &gb };
         observer.observe(event).unwrap();
     };
     // 1. A shared part, then two probes with question, thought and answer.

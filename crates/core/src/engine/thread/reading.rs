@@ -115,7 +115,7 @@ impl Queued {
     pub fn first_to_read(&self, engine: &Engine) -> usize {
         let observed = || self.branches.iter().map(|branch| &branch.observe);
         // Keys of linear-attention layers are not cached.
-        let linear = engine.decoder().spec().layers.iter().any(|layer| layer.delta_net().is_some());
+        let linear = engine.decoder().spec().layers.iter().any(|layer| layer.linear().is_some());
         let unkept = |observe: &Observe| observe.any() && linear && !observe.softmax_only;
         if observed().any(|observe| observe.likeliest.is_some() || unkept(observe)) {
             return 0;

@@ -26,7 +26,7 @@ pub type Parts = fn(&str, &LayerSpec) -> Option<(&'static str, usize, Vec<usize>
 /// Differences from the canonical tensor names and orders (see [`crate::model::Loader`]).
 #[derive(Debug)]
 pub struct Names {
-    /// Replacements from canonical to Hugging Face names, applied in order.
+    /// Replacements from canonical to Hugging Face names, applied in order; one that begins with `^` holds for the start of a name.
     pub hf: &'static [(&'static str, &'static str)],
     /// Projections that are parts of larger tensors in Hugging Face checkpoints.
     pub hf_parts: Parts,
@@ -53,4 +53,14 @@ impl Names {
         gguf_columns: |_, _, _| None,
         interleaved_experts: false,
     };
+    /// The Hugging Face name of the canonical `name`, without the checkpoint's prefix.
+    pub fn renamed(&self, name: &str) -> String {
+        self.hf.iter().fold(name.to_owned(), |name, (ours, theirs)| match ours.strip_prefix('^') {
+            None => name.replace(ours, theirs),
+            Some(start) => match name.strip_prefix(start) {
+                Some(rest) => format!("{theirs}{rest}"),
+                None => name,
+            },
+        })
+    }
 }

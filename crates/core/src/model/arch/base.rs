@@ -40,6 +40,7 @@ pub struct Unsaid {
     /// Vocabulary size (embedding rows).
     pub vocab: Option<usize>,
     pub heads: Option<usize>,
+    pub layers: Option<usize>,
     /// Key/value heads; default: query heads.
     pub kv_heads: Option<usize>,
     /// Width of a head; default: hidden / heads.
@@ -59,14 +60,18 @@ impl Base {
         };
         let hidden = config.count(("hidden_size", "embedding_length"))?;
         let heads = count(("num_attention_heads", "attention.head_count"), unsaid.heads)?;
-        let kv_heads = config.optional_count(KV_HEADS)?.or(unsaid.kv_heads).unwrap_or(heads);
+        let kv_heads = match config {
+            Config::Json(_) => config.optional_count(KV_HEADS)?,
+            Config::Gguf(meta) => meta.optional_count_of_layers(KV_HEADS.1)?,
+        };
+        let kv_heads = kv_heads.or(unsaid.kv_heads).unwrap_or(heads);
         let head_dim = config.optional_count(HEAD_DIM)?.or(unsaid.head_dim).unwrap_or(hidden / heads);
         let eps = config.optional_positive(EPS)?.or(unsaid.eps);
         let max_positions = count(("max_position_embeddings", "context_length"), unsaid.max_positions)?;
         let (vocab, layers, tied) = match config {
             Config::Json(fields) => (
                 count(("vocab_size", ""), unsaid.vocab)?,
-                fields.count("num_hidden_layers")?,
+                count(("num_hidden_layers", ""), unsaid.layers)?,
                 fields.flag("tie_word_embeddings", unsaid.tied)?,
             ),
             Config::Gguf(meta) => {

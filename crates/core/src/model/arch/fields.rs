@@ -179,6 +179,15 @@ const GENERATION: [&str; 71] = [
     "watermarking_config",
 ];
 
+/// The config in `text`. An `Infinity` of Python's, which is no JSON, is read as null.
+pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(text).or_else(|error| {
+        let text = String::from_utf8_lossy(text);
+        let read = text.replace(" Infinity", " null").replace(",Infinity", ",null");
+        serde_json::from_str(&read).map_err(|_| error)
+    })
+}
+
 impl<'a> Fields<'a> {
     /// The fields of the object `config`; `place` names the file in errors.
     pub fn new(config: &'a Value, place: &str) -> Result<Self, ModelError> {
@@ -338,5 +347,21 @@ impl<'a> Fields<'a> {
 
     pub fn flag(&self, field: &str, default: bool) -> Result<bool, ModelError> {
         Ok(self.typed(field, "true or false", Value::as_bool)?.unwrap_or(default))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pythons_infinity_is_read_as_null_and_other_faults_stay_errors() -> serde_json::Result<()> {
+        let limits = |text: &str| parse(text.as_bytes()).map(|config| config["limits"].clone());
+        for text in ["{\"limits\": [0.0, Infinity]}", "{\"limits\":[0.0,Infinity]}"] {
+            assert_eq!(limits(text)?, serde_json::json!([0.0, null]));
+        }
+        assert_eq!(limits("{\"limits\": \"to Infinity\"}")?, "to Infinity");
+        assert!(limits("{\"limits\": [0.0, Infinity}").is_err());
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use crate::model::ModelError;
-use crate::model::weights::GgufFile;
+use crate::model::weights::{GgufFile, Value};
 
 /// The keys `{architecture}.*` of a GGUF file.
 pub struct Meta<'a> {
@@ -91,6 +91,25 @@ impl<'a> Meta<'a> {
             None | Some(0) => Ok(None),
             Some(n @ 1..=0x100_0000) => Ok(Some(n as usize)),
             Some(n) => Err(self.refuse(key, format!("is {n}, not a whole number from 0 to 16777216"))),
+        }
+    }
+
+    /// [`Meta::optional_count`] of a key that may also be a list: one number for each block that has what it counts, and 0 for the others.
+    pub fn optional_count_of_layers(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        let name = self.key(key);
+        if !matches!(self.file.value(&name), Some(Value::Array(_))) {
+            return self.optional_count(key);
+        }
+        let mut counts = self.file.get::<Vec<u64>>(&name)?.unwrap_or_default();
+        counts.retain(|n| *n != 0);
+        counts.dedup();
+        match counts[..] {
+            [] => Ok(None),
+            [n] if n <= 1 << 24 => Ok(Some(n as usize)),
+            _ => Err(self.refuse(
+                key,
+                format!("is {counts:?} in turn; only the same in all layers that have it is read"),
+            )),
         }
     }
 

@@ -14,10 +14,15 @@ mod gemma3;
 mod glm4_moe;
 mod gpt_oss;
 mod granite;
+mod granite_hybrid;
+mod lfm2;
+mod lfm2_moe;
 mod llama;
+mod mamba;
 mod meta;
 mod minimax_m2;
 mod mistral;
+mod nemotron_h;
 mod olmo3;
 mod phi3;
 mod quantisation;
@@ -34,6 +39,7 @@ pub use architecture::Architecture;
 pub(super) use architecture::Names;
 use config::Config;
 use fields::Fields;
+pub use fields::parse;
 use meta::Meta;
 
 /// Supported architectures.
@@ -54,6 +60,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     glm4_moe::GLM4_MOE,
     minimax_m2::MINIMAX_M2,
     gemma3::GEMMA3,
+    lfm2::LFM2,
+    lfm2_moe::LFM2_MOE,
+    granite_hybrid::GRANITE_HYBRID,
+    nemotron_h::NEMOTRON_H,
 ];
 
 /// Finds the architecture of a config.json and parses its spec; `place` names the file in errors.

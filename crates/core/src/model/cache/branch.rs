@@ -96,7 +96,8 @@ impl Cache {
                 Ok(LayerCache::Full { k: tail(k, above[0])?, v: tail(v, above[1])? })
             }
             LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
-            LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
+            LayerCache::State(state) => Ok(LayerCache::State(state.clone())),
+            LayerCache::Nothing => Ok(LayerCache::Nothing),
         });
         let layers = layers.collect::<Result<_>>()?;
         let (dtype, marks) = (self.dtype, Vec::new());

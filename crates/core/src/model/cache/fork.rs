@@ -14,11 +14,12 @@ impl Cache {
                 Ok(LayerCache::Full { k: of_rows(k, capacity)?, v: of_rows(v, capacity)? })
             }
             LayerCache::Windowed(windowed) => windowed.empty_like(capacity).map(LayerCache::Windowed),
-            LayerCache::Delta(state) => {
-                let mut layer = LayerCache::Delta(state.clone());
+            LayerCache::State(state) => {
+                let mut layer = LayerCache::State(state.clone());
                 layer.reset()?;
                 Ok(layer)
             }
+            LayerCache::Nothing => Ok(LayerCache::Nothing),
         });
         let layers = layers.collect::<Result<_>>()?;
         Ok(Cache { start: 0, layers, length: 0, capacity, dtype: self.dtype, marks: Vec::new(), torn: false })
@@ -80,14 +81,14 @@ impl Cache {
 
     /// True if every layer keeps all keys, so that the cache can roll back to any length.
     pub fn sees_all(&self) -> bool {
-        self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. }))
+        self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. } | LayerCache::Nothing))
     }
 
     pub(super) fn now(&self) -> Result<Mark> {
         let saved = self.layers.iter().map(|layer| match layer {
-            LayerCache::Full { .. } => Ok(Saved::InPlace),
+            LayerCache::Full { .. } | LayerCache::Nothing => Ok(Saved::InPlace),
             LayerCache::Windowed(windowed) => windowed.save(),
-            LayerCache::Delta(state) => Ok(Saved::Delta(state.clone())),
+            LayerCache::State(state) => Ok(Saved::State(state.clone())),
         });
         Ok(Mark { length: self.length, saved: saved.collect::<Result<_>>()? })
     }

@@ -14,26 +14,28 @@ const TASK: usize = 1 << 15;
 impl Activation {
     /// activation(gate) * up, elementwise. `gate` must be unshared: the CPU overwrites it to avoid an allocation.
     pub(in crate::model) fn gated(self, gate: Tensor, up: &Tensor) -> Result<Tensor> {
+        let Some(kind) = self.gate() else { candle_core::bail!("This is a bug: {self:?} has no gate") };
         if crate::transfer::cpu_kernels(gate.device()) && gate.dtype() == DType::F32 && gate.is_contiguous() {
-            gate.inplace_op2(&up.contiguous()?, &Gated(self))?;
+            gate.inplace_op2(&up.contiguous()?, &Gated(kind))?;
             return Ok(gate);
         }
-        fused::gated(self.gate(), &gate, up)
+        fused::gated(kind, &gate, up)
     }
 
-    fn gate(self) -> Gate {
+    fn gate(self) -> Option<Gate> {
         match self {
-            Activation::Silu => Gate::Silu,
-            Activation::GeluTanh => Gate::GeluTanh,
+            Activation::Silu => Some(Gate::Silu),
+            Activation::GeluTanh => Some(Gate::GeluTanh),
             Activation::Clamped { alpha, limit } => {
-                Gate::Clamped { alpha: alpha as f32, limit: limit as f32 }
+                Some(Gate::Clamped { alpha: alpha as f32, limit: limit as f32 })
             }
+            Activation::SquaredRelu => None,
         }
     }
 }
 
 /// gate = activation(gate) * up, parallel and vectorised. All three activations are gate * sigmoid(f(gate)).
-struct Gated(Activation);
+struct Gated(Gate);
 
 impl InplaceOp2 for Gated {
     fn name(&self) -> &'static str {
@@ -54,13 +56,13 @@ impl InplaceOp2 for Gated {
         gate[g0..g1]
             .par_chunks_mut(TASK)
             .zip(up[u0..u1].par_chunks(TASK))
-            .for_each(|(gate, up)| simd.dispatch(Slices { activation: self.0, gate, up }));
+            .for_each(|(gate, up)| simd.dispatch(Slices { kind: self.0, gate, up }));
         Ok(())
     }
 }
 
 struct Slices<'a> {
-    activation: Activation,
+    kind: Gate,
     gate: &'a mut [f32],
     up: &'a [f32],
 }
@@ -74,17 +76,17 @@ impl pulp::WithSimd for Slices<'_> {
         let (gate, gate_rest) = S::as_mut_simd_f32s(self.gate);
         let (up, up_rest) = S::as_simd_f32s(self.up);
         for (gate, &up) in gate.iter_mut().zip(up) {
-            *gate = apply(simd, self.activation, *gate, up);
+            *gate = apply(simd, self.kind, *gate, up);
         }
         if !gate_rest.is_empty() {
             let both = (simd.partial_load_f32s(gate_rest), simd.partial_load_f32s(up_rest));
-            simd.partial_store_f32s(gate_rest, apply(simd, self.activation, both.0, both.1));
+            simd.partial_store_f32s(gate_rest, apply(simd, self.kind, both.0, both.1));
         }
     }
 }
 
 #[inline(always)]
-fn apply<S: Simd>(simd: S, activation: Activation, gate: S::f32s, up: S::f32s) -> S::f32s {
+fn apply<S: Simd>(simd: S, kind: Gate, gate: S::f32s, up: S::f32s) -> S::f32s {
     let times = |x, c: f32| simd.mul_f32s(x, simd.splat_f32s(c));
     let plus = |x, c: f32| simd.add_f32s(x, simd.splat_f32s(c));
     // min and max of x and c that propagate NaN.
@@ -92,16 +94,15 @@ fn apply<S: Simd>(simd: S, activation: Activation, gate: S::f32s, up: S::f32s) -
         |x, c: f32| simd.select_f32s(simd.greater_than_f32s(x, simd.splat_f32s(c)), simd.splat_f32s(c), x);
     let at_least =
         |x, c: f32| simd.select_f32s(simd.less_than_f32s(x, simd.splat_f32s(c)), simd.splat_f32s(c), x);
-    match activation {
-        Activation::Silu => simd.mul_f32s(simd.mul_f32s(gate, sigmoid(simd, gate)), up),
-        Activation::GeluTanh => {
+    match kind {
+        Gate::Silu => simd.mul_f32s(simd.mul_f32s(gate, sigmoid(simd, gate)), up),
+        Gate::GeluTanh => {
             // (1 + tanh(y)) / 2 = sigmoid(2 y), y = sqrt(2 / pi) (x + 0.044715 x^3).
             let cubic = plus(times(simd.mul_f32s(gate, gate), 0.044_715), 1.0);
             let twice = times(simd.mul_f32s(gate, cubic), 2.0 * 0.797_884_6);
             simd.mul_f32s(simd.mul_f32s(gate, sigmoid(simd, twice)), up)
         }
-        Activation::Clamped { alpha, limit } => {
-            let (alpha, limit) = (alpha as f32, limit as f32);
+        Gate::Clamped { alpha, limit } => {
             let gate = at_most(gate, limit);
             let up = plus(at_least(at_most(up, limit), -limit), 1.0);
             simd.mul_f32s(simd.mul_f32s(gate, sigmoid(simd, times(gate, alpha))), up)
@@ -138,7 +139,8 @@ mod tests {
                 let gate = Tensor::randn(0f32, 6.0, shape, &Device::Cpu)?;
                 let up = Tensor::randn(0f32, 6.0, shape, &Device::Cpu)?;
                 let (g, u) = (gate.flatten_all()?.to_vec1::<f32>()?, up.flatten_all()?.to_vec1::<f32>()?);
-                let candle = fused::gated(activation.gate(), &gate, &up)?.flatten_all()?.to_vec1::<f32>()?;
+                let candle =
+                    fused::gated(activation.gate().unwrap(), &gate, &up)?.flatten_all()?.to_vec1::<f32>()?;
                 let found = activation.gated(gate, &up)?.flatten_all()?.to_vec1::<f32>()?;
                 for i in 0..g.len() {
                     let exact = definition(f64::from(g[i]), f64::from(u[i]));

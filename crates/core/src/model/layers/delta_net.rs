@@ -5,14 +5,13 @@ use std::ops::Range;
 use candle_core::{DType, Result, Tensor};
 
 use super::delta_rule::{self, Inputs};
-use super::{Phase, Projection, Projections};
-use crate::attention::delta::normalised_by;
+use super::{Convolution, Phase, Projection, Projections};
+use crate::attention::delta::{Rule, normalised_by};
 use crate::attention::{DeltaSite, Event, Observer, Point};
 use crate::fused;
 use crate::model::DeltaNetSpec;
-use crate::model::cache::DeltaState;
+use crate::model::cache::LayerState;
 use crate::model::kv_view::KvView;
-use crate::transfer;
 
 /// Gated delta rule linear attention (transformers, `Qwen3_5GatedDeltaNet`). Projections use the model's dtype, the rest f32.
 #[derive(Debug)]
@@ -20,8 +19,7 @@ pub(in crate::model) struct DeltaNet {
     pub spec: DeltaNetSpec,
     /// Queries, keys and values (channels); output gate (values); write strength and decay (value_heads each).
     pub inputs: Projections<4>,
-    /// (taps, channels), f32; the last tap is the current token.
-    pub conv: Tensor,
+    pub conv: Convolution,
     /// (value_heads), f32: -e^`A_log`.
     pub rate: Tensor,
     /// RMS-norm factors that give queries norm key_dim^-0.5 and keys norm 1, (key_dim) each, f32.
@@ -74,15 +72,18 @@ impl DeltaNet {
         &self,
         site: &DeltaSite,
         Projected { qkv, g, beta }: &Projected,
-        state: &DeltaState,
+        state: &LayerState,
         phase: Phase,
         observer: &mut dyn Observer,
-    ) -> Result<(Tensor, DeltaState)> {
+    ) -> Result<(Tensor, LayerState)> {
         let DeltaNetSpec { key_heads, value_heads, key_dim, value_dim, .. } = self.spec;
         let l = qkv.dim(0)?;
 
         // 1. Causal convolution.
-        let (mixed, conv) = self.convolve(qkv, &state.conv)?;
+        let Some(memory) = &state.memory else {
+            candle_core::bail!("This is a bug: a delta net without memory")
+        };
+        let (mixed, conv) = self.conv.forward(qkv, &state.conv)?;
         let part = |start, heads, dim| mixed.narrow(1, start, heads * dim)?.reshape((l, heads, dim));
         let q = part(0, key_heads, key_dim)?;
         let k = part(self.spec.keys(), key_heads, key_dim)?;
@@ -91,47 +92,19 @@ impl DeltaNet {
 
         // 2. The rule.
         if observer.wants(Point::LinearAttention(site)).inputs {
-            observer.observe(Event::LinearAttention { site, q: &q, k: &k, g, beta })?;
+            observer.observe(Event::LinearAttention { site, rule: Rule::Delta, q: &q, k: &k, g, beta })?;
         }
         let [of_q, of_k] = &self.norms;
         let (q, k) = (normalised_by(&q, of_q)?, normalised_by(&k, of_k)?);
         let (g, beta) = (g.clone(), beta.clone());
-        let (out, state) = delta_rule::advance(&Inputs { q, k, v, g, beta }, &state.state, phase)?;
-        Ok((out, DeltaState { conv, state }))
+        let (out, memory) =
+            delta_rule::advance(&Inputs { rule: Rule::Delta, q, k, v, g, beta }, memory, phase)?;
+        Ok((out, LayerState { conv, memory: Some(memory) }))
     }
 
     /// Normalises each head of the output (l, value_heads, value_dim) and gates it by `z` (l, values).
     fn close(&self, z: &Tensor, out: &Tensor) -> Result<Tensor> {
         let gated = fused::gated_norm(out, &self.norm, self.eps as f32, &z.reshape(out.dims())?)?;
         gated.reshape((z.dim(0)?, self.spec.values()))
-    }
-
-    /// Causal convolution per channel, then silu: (l, channels) after the inputs `before` (taps - 1, channels). Also returns the next
-    /// `before`.
-    fn convolve(&self, x: &Tensor, before: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (l, taps) = (x.dim(0)?, self.spec.conv);
-        #[cfg(feature = "cuda")]
-        if x.device().is_cuda() {
-            let mixed = fused::cuda::delta::convolution(x, before, &self.conv)?;
-            let next = match l < taps - 1 {
-                true => Tensor::cat(&[&before.narrow(0, l, taps - 1 - l)?, x], 0)?,
-                false => x.narrow(0, l + 1 - taps, taps - 1)?.force_contiguous()?,
-            };
-            return Ok((mixed, next));
-        }
-        let inputs = Tensor::cat(&[before, x], 0)?; // (taps - 1 + l, channels)
-        let next = match l {
-            1 => inputs.narrow(0, 1, taps - 1)?,
-            // A view would keep the whole chunk in memory.
-            _ => inputs.narrow(0, l, taps - 1)?.force_contiguous()?,
-        };
-        let inputs = inputs.to_dtype(DType::F32)?;
-        let mixed = if l == 1 && !transfer::cpu_kernels(x.device()) {
-            (inputs * &self.conv)?.sum_keepdim(0)?
-        } else {
-            let of_tap = |tap: usize| inputs.narrow(0, tap, l)?.broadcast_mul(&self.conv.narrow(0, tap, 1)?);
-            (1..taps).try_fold(of_tap(0)?, |sum, tap| sum + of_tap(tap)?)?
-        };
-        Ok((mixed.silu()?.to_dtype(x.dtype())?, next))
     }
 }

@@ -1,13 +1,13 @@
-//! Gated delta rule: in blocks for prefill, token by token for decode, on slices on the CPU.
+//! Gated delta rule, and Mamba-2's sum without its correction: in blocks for prefill, token by token for decode, on slices on the CPU.
 //!
-//! Per value head, with state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T; out = S^T q (transformers,
-//! `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`). All f32. States are never written in place, so a clone is a
-//! snapshot.
+//! Per value head, with state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T, or S <- S + k (b v)^T; out = S^T q
+//! (transformers, `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`, `mamba2_chunk_scan`). All f32. States are never
+//! written in place, so a clone is a snapshot.
 
 use candle_core::{Result, Tensor};
 
 use super::Phase;
-use crate::attention::delta::{self, Blocks, block_length, blocked};
+use crate::attention::delta::{self, Blocks, Rule, block_length, blocked};
 #[cfg(feature = "cuda")]
 use crate::fused;
 use crate::fused::products::Own;
@@ -20,9 +20,10 @@ const TOGETHER: usize = 1024;
 /// Inputs of the rule, all f32. `value_heads / key_heads` consecutive value heads share a key head.
 #[derive(Debug)]
 pub(in crate::model) struct Inputs {
-    /// Normalised and scaled queries, (l, key_heads, key_dim).
+    pub rule: Rule,
+    /// Queries as the rule reads them, (l, key_heads, key_dim).
     pub q: Tensor,
-    /// Normalised keys, (l, key_heads, key_dim).
+    /// Keys likewise, (l, key_heads, key_dim).
     pub k: Tensor,
     /// (l, value_heads, value_dim)
     pub v: Tensor,
@@ -35,6 +36,7 @@ pub(in crate::model) struct Inputs {
 impl Inputs {
     fn narrow(&self, start: usize, l: usize) -> Result<Inputs> {
         Ok(Inputs {
+            rule: self.rule,
             q: self.q.narrow(0, start, l)?,
             k: self.k.narrow(0, start, l)?,
             v: self.v.narrow(0, start, l)?,
@@ -50,7 +52,9 @@ pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -
     match phase {
         _ if transfer::cpu_kernels(state.device()) => on_slices(inputs, state),
         #[cfg(feature = "cuda")]
-        _ if fused::cuda::delta::serves(state.device(), inputs.k.dim(2)?) => on_card(inputs, state, phase),
+        _ if inputs.rule == Rule::Delta && fused::cuda::delta::serves(state.device(), inputs.k.dim(2)?) => {
+            on_card(inputs, state, phase)
+        }
         Phase::Prefill => chunked(inputs, state),
         Phase::Decode => recurrent(inputs, state),
     }
@@ -58,9 +62,9 @@ pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -
 
 /// [`chunked`] on f32 slices; also serves single tokens.
 pub(in crate::model) fn on_slices(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
-    let Inputs { q, k, v, g, beta } = inputs;
+    let Inputs { rule, q, k, v, g, beta } = inputs;
     let [q, k, v] = [q.contiguous()?, k.contiguous()?, v.contiguous()?];
-    delta::cpu_rule(&q, &k, &v, [&g.contiguous()?, &beta.contiguous()?], &state.contiguous()?)
+    delta::cpu_rule(*rule, &q, &k, &v, [&g.contiguous()?, &beta.contiguous()?], &state.contiguous()?)
 }
 
 /// By our kernels: two launches per [`TOGETHER`] tokens of a prompt, one per generated token.
@@ -100,14 +104,14 @@ pub(in crate::model) fn chunked(inputs: &Inputs, state: &Tensor) -> Result<(Tens
 }
 
 fn panel(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
-    let Inputs { q, k, v, g, beta } = inputs;
+    let Inputs { rule, q, k, v, g, beta } = inputs;
     let (l, key_heads, key_dim) = q.dims3()?;
     let (_, value_heads, value_dim) = v.dims3()?;
     let group = value_heads / key_heads;
     let c = block_length(l);
 
     // 1. State-independent parts of all blocks.
-    let blocks = Blocks::new(k, g, beta, c)?;
+    let blocks = Blocks::new(*rule, k, g, beta, c)?;
     let n = blocks.n;
     let q = blocked(q, c)?; // (n * key_heads, c, key_dim)
     let v = blocked(v, c)?; // (n * value_heads, c, value_dim)
@@ -119,28 +123,35 @@ fn panel(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
     };
     let from_start = blocks.log_decay.exp()?; // (n * value_heads, c, 1)
     let own = blocks.transform.matmul(&v)?;
-    let read = blocks
-        .transform
-        .broadcast_mul(&from_start.reshape((n * value_heads, 1, c))?)?
-        .reshape((n * key_heads, group * c, c))?
-        .matmul(&blocks.k)?
-        .reshape((n * value_heads, c, key_dim))?;
     let within = q
         .matmul(&blocks.k.transpose(1, 2)?)?
         .reshape((n * key_heads, 1, c, c))?
         .broadcast_mul(&blocks.pairwise.reshape((n * key_heads, group, c, c))?)?
         .reshape((n * value_heads, c, c))?;
-    // Reads of the state by keys and queries: (n * value_heads, 2 c, key_dim).
-    let reads = Tensor::cat(&[read, beside(&q, &from_start)?], 1)?;
+    let mut reads = beside(&q, &from_start)?;
+    if *rule == Rule::Delta {
+        let of_keys = blocks
+            .transform
+            .broadcast_mul(&from_start.reshape((n * value_heads, 1, c))?)?
+            .reshape((n * key_heads, group * c, c))?
+            .matmul(&blocks.k)?
+            .reshape((n * value_heads, c, key_dim))?;
+        // Reads of the state by keys and queries: (n * value_heads, 2 c, key_dim).
+        reads = Tensor::cat(&[of_keys, reads], 1)?;
+    }
     let writes = beside(&blocks.k, &blocks.to_end()?.contiguous()?)?;
 
     // 2. Block by block: written values, outputs, state.
     let mut state = state.clone();
     let mut outputs = Vec::with_capacity(n);
     for i in 0..n {
-        let seen = blocks.part(&reads, i)?.matmul(&state)?; // (value_heads, 2 c, value_dim)
-        let written = (blocks.part(&own, i)? - seen.narrow(1, 0, c)?)?;
-        let out = (seen.narrow(1, c, c)? + blocks.part(&within, i)?.matmul(&written)?)?;
+        let mut seen = blocks.part(&reads, i)?.matmul(&state)?; // (value_heads, c or 2 c, value_dim)
+        let mut written = blocks.part(&own, i)?;
+        if *rule == Rule::Delta {
+            written = (written - seen.narrow(1, 0, c)?)?;
+            seen = seen.narrow(1, c, c)?;
+        }
+        let out = (seen + blocks.part(&within, i)?.matmul(&written)?)?;
         outputs.push(out);
         let decay = blocks.part(&from_start, i)?.narrow(1, c - 1, 1)?; // (value_heads, 1, 1)
         let new = blocks.part(&writes, i)?.transpose(1, 2)?.matmul(&written)?;
@@ -162,7 +173,7 @@ pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Te
     let mut state = state.clone();
     let mut outputs = Vec::with_capacity(l);
     for t in 0..l {
-        let Inputs { q, k, v, g, beta } = inputs.narrow(t, 1)?;
+        let Inputs { rule, q, k, v, g, beta } = inputs.narrow(t, 1)?;
         let served = |x: &Tensor| {
             x.reshape((key_heads, 1, key_dim))?
                 .broadcast_as((key_heads, group, key_dim))?
@@ -171,12 +182,11 @@ pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Te
         };
         let (q, k) = (served(&q)?, served(&k)?);
         let decayed = state.broadcast_mul(&g.exp()?.reshape((value_heads, 1, 1))?)?;
-        let held = k.matmul(&decayed)?; // the state's value at k, (value_heads, 1, value_dim)
-        let written = (v.reshape((value_heads, 1, value_dim))? - held)?.broadcast_mul(&beta.reshape((
-            value_heads,
-            1,
-            1,
-        ))?)?;
+        let mut written = v.reshape((value_heads, 1, value_dim))?;
+        if rule == Rule::Delta {
+            written = (written - k.matmul(&decayed)?)?; // less the state's value at k
+        }
+        let written = written.broadcast_mul(&beta.reshape((value_heads, 1, 1))?)?;
         state = Own::made(decayed).plus_product(&k.transpose(1, 2)?, &written)?.into_tensor();
         outputs.push(q.matmul(&state)?.reshape((1, value_heads, value_dim))?);
     }

@@ -14,7 +14,8 @@ use crate::model::{Activation, ExpertsSpec, Routing};
 use crate::timing;
 use crate::transfer;
 
-/// Sparse mixture of experts (transformers, `Qwen3MoeSparseMoeBlock`, `GptOssMLP`, `Glm4MoeMoE`, `MiniMaxM2SparseMoeBlock`).
+/// Sparse mixture of experts (transformers, `Qwen3MoeSparseMoeBlock`, `GptOssMLP`, `Glm4MoeMoE`, `MiniMaxM2SparseMoeBlock`,
+/// `NemotronHMoE`, `GraniteMoeHybridMoE`).
 #[derive(Debug)]
 pub(in crate::model) struct Experts {
     pub spec: ExpertsSpec,

@@ -1,4 +1,4 @@
-//! The gated feed-forward block.
+//! The feed-forward block.
 
 use candle_core::{Result, Tensor};
 
@@ -6,30 +6,55 @@ use super::{Phase, Projection, Projections};
 use crate::model::Activation;
 use crate::transfer;
 
-/// down(activation(gate(x), up(x))) (transformers, `LlamaMLP`, `Gemma3MLP`, one expert of `GptOssExperts`).
+/// down(activation(gate(x), up(x))), or down(activation(up(x))) (transformers, `LlamaMLP`, `Gemma3MLP`, one expert of
+/// `GptOssExperts`, `NemotronHMLP`).
 #[derive(Debug)]
 pub(in crate::model) struct Mlp {
-    gate_up: Projections<2>,
+    inputs: Inputs,
     pub down: Projection,
     pub activation: Activation,
 }
 
+#[derive(Debug)]
+enum Inputs {
+    GateUp(Projections<2>),
+    Up(Projection),
+}
+
 impl Mlp {
-    pub fn new(gate: Projection, up: Projection, down: Projection, activation: Activation) -> Result<Self> {
-        Ok(Mlp { gate_up: Projections::new([gate, up])?, down, activation })
+    /// `gate`: if the activation has one.
+    pub fn new(
+        gate: Option<Projection>,
+        up: Projection,
+        down: Projection,
+        activation: Activation,
+    ) -> Result<Self> {
+        let inputs = match gate {
+            Some(gate) => Inputs::GateUp(Projections::new([gate, up])?),
+            None => Inputs::Up(up),
+        };
+        Ok(Mlp { inputs, down, activation })
     }
 
     /// Gate and up as one map, where they are.
     pub fn gate_up(&self) -> Option<&Projection> {
-        self.gate_up.whole()
+        match &self.inputs {
+            Inputs::GateUp(gate_up) => gate_up.whole(),
+            Inputs::Up(_) => None,
+        }
     }
 
     /// Input of `down`: (l, hidden) -> (l, intermediate).
     pub fn inner(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
         // Decode repeats the same shapes.
         let _layouts = if x.dim(0)? == 1 { transfer::keep_layouts(x.device()) } else { None };
-        let [gate, up] = self.gate_up.forward(x, phase)?.parts;
-        self.activation.gated(gate, &up)
+        match &self.inputs {
+            Inputs::GateUp(gate_up) => {
+                let [gate, up] = gate_up.forward(x, phase)?.parts;
+                self.activation.gated(gate, &up)
+            }
+            Inputs::Up(up) => up.forward(x, phase)?.relu()?.sqr(),
+        }
     }
 
     /// (l, hidden) -> (l, hidden)

@@ -7,6 +7,7 @@ use crate::fused;
 
 mod activation;
 mod attention;
+mod convolution;
 mod delta_net;
 mod delta_rule;
 mod dequantise;
@@ -14,23 +15,28 @@ mod embedding;
 mod experts;
 mod half_weight;
 mod lanes;
+mod mamba2;
 mod mlp;
 mod packed;
 mod packed_matmul;
 mod projection;
 mod projections;
 mod rope;
+mod short_conv;
 
 pub(super) use attention::Attention;
+pub(super) use convolution::Convolution;
 pub(super) use delta_net::DeltaNet;
 pub(super) use embedding::Embedding;
 pub(super) use experts::{Experts, Grouped};
 pub(super) use half_weight::HalfWeight;
+pub(super) use mamba2::Mamba2;
 pub(super) use mlp::Mlp;
 pub use packed::PackedWeight;
 pub use projection::Projection;
 pub(super) use projections::Projections;
 pub(super) use rope::Rope;
+pub(super) use short_conv::ShortConv;
 
 /// Phase of a forward pass; decides how quantised weights are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

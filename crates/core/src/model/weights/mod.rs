@@ -9,6 +9,6 @@ pub mod safetensors;
 pub mod weight_files;
 
 pub use blocks::BlocksError;
-pub use gguf::{BlockType, GgufError, GgufFile};
+pub use gguf::{BlockType, GgufError, GgufFile, Value};
 pub use safetensors::{SafetensorsFolder, View};
 pub use weight_files::SafetensorsError;

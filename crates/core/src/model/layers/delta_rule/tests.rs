@@ -3,7 +3,6 @@
 use candle_core::{DType, Device};
 
 use super::*;
-use crate::attention::delta::normalised;
 use crate::attention::{DeltaSite, Event, MassObserver, Observer};
 use crate::span::Span;
 
@@ -20,6 +19,8 @@ enum Kind {
     RepeatedKeys,
     /// Log decays of -30, -1e-6 and in between, strengths near 0 and 1.
     Extreme,
+    /// As `Plain`, by Mamba-2's rule.
+    Mamba2,
 }
 
 /// Deterministic numbers in -1..1.
@@ -39,7 +40,7 @@ fn numbers(seed: u64, n: usize) -> Vec<f32> {
 fn inputs(kind: Kind, l: usize, sizes: Sizes) -> Inputs {
     let raw = raw(kind, l, sizes);
     let scale = (sizes.2 as f64).powf(-0.5);
-    Inputs { q: normalised(&raw.q, scale).unwrap(), k: normalised(&raw.k, 1.0).unwrap(), ..raw }
+    Inputs { q: raw.rule.read(&raw.q, scale).unwrap(), k: raw.rule.read(&raw.k, 1.0).unwrap(), ..raw }
 }
 
 /// Inputs with unnormalised queries and keys.
@@ -55,7 +56,7 @@ fn raw(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Sizes
     }
     let heads = |seed: u64| numbers(seed, l * value_heads).into_iter();
     let (g, beta): (Vec<f32>, Vec<f32>) = match kind {
-        Kind::Plain => {
+        Kind::Plain | Kind::Mamba2 => {
             (heads(2).map(|x| -0.3 * (x + 1.0)).collect(), heads(3).map(|x| 0.5 + 0.5 * x).collect())
         }
         Kind::RepeatedKeys => (vec![0.0; l * value_heads], vec![1.0; l * value_heads]),
@@ -74,6 +75,7 @@ fn raw(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Sizes
     let k = Tensor::from_vec(k, (l, key_heads, key_dim), device).unwrap();
     let v = numbers(7, l * value_heads * value_dim);
     Inputs {
+        rule: if kind == Kind::Mamba2 { delta::Rule::Mamba2 } else { delta::Rule::Delta },
         q,
         k,
         v: Tensor::from_vec(v, (l, value_heads, value_dim), device).unwrap(),
@@ -107,7 +109,10 @@ fn defined(inputs: &Inputs, state: &Tensor) -> (Vec<f64>, Vec<f64>) {
             let decay = g[t * value_heads + h].exp();
             s.iter_mut().for_each(|x| *x *= decay);
             for (j, v) in v.iter().enumerate() {
-                let held: f64 = (0..dk).map(|i| k[i] * s[i * dv + j]).sum();
+                let held: f64 = match inputs.rule {
+                    delta::Rule::Delta => (0..dk).map(|i| k[i] * s[i * dv + j]).sum(),
+                    delta::Rule::Mamba2 => 0.0,
+                };
                 let written = beta[t * value_heads + h] * (v - held);
                 (0..dk).for_each(|i| s[i * dv + j] += k[i] * written);
                 out.push((0..dk).map(|i| q[i] * s[i * dv + j]).sum());
@@ -130,7 +135,7 @@ fn apart(found: &Tensor, expected: &[f64]) -> f64 {
 }
 
 const SIZES: [Sizes; 3] = [(2, 6, 12, 10), (3, 3, 16, 16), (1, 2, 5, 7)];
-const KINDS: [Kind; 3] = [Kind::Plain, Kind::RepeatedKeys, Kind::Extreme];
+const KINDS: [Kind; 4] = [Kind::Plain, Kind::RepeatedKeys, Kind::Extreme, Kind::Mamba2];
 
 #[test]
 fn every_form_of_the_rule_equals_the_definition_at_any_length() {
@@ -206,9 +211,9 @@ fn outputs_are_the_sums_of_values_under_the_observed_implicit_attention() {
         // One span per token, so that the observer reports single weights.
         let tokens: Vec<Span> = (0..l).map(|t| Span::new(format!("{t}"), t..t + 1)).collect();
         let mut observer = MassObserver::new(tokens.clone(), tokens, l).unwrap();
-        let Inputs { q, k, g, beta, v } = raw(kind, l, sizes);
+        let Inputs { rule, q, k, g, beta, v } = raw(kind, l, sizes);
         let (site, [q, k, g, beta]) = (&DeltaSite::default(), [&q, &k, &g, &beta]);
-        observer.observe(Event::LinearAttention { site, q, k, g, beta }).unwrap();
+        observer.observe(Event::LinearAttention { site, rule, q, k, g, beta }).unwrap();
         let weights = observer.finish().unwrap().delta.unwrap().signed;
         let v = flat(&v);
         let summed: Vec<f64> = (0..l * value_heads * value_dim)
@@ -232,7 +237,7 @@ fn what_is_not_a_number_reaches_the_outputs_after_it_and_the_state() {
     for rule in [chunked as Rule, recurrent, on_slices] {
         for which in 0..5 {
             let mut inputs = inputs(Kind::Plain, l, sizes);
-            let Inputs { q, k, v, g, beta } = &mut inputs;
+            let Inputs { q, k, v, g, beta, .. } = &mut inputs;
             let x = [q, k, v, g, beta].into_iter().nth(which).unwrap();
             let mut damaged: Vec<f32> = x.flatten_all().unwrap().to_vec1().unwrap();
             let at_token_70 = 70 * damaged.len() / l;
