@@ -62,6 +62,11 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("phi-4", 14.7, 0.005),
         ("granite-3.3-8b-instruct", 8.17, 0.002),
         ("olmo-3-7b-instruct", 7.3, 0.005),
+        ("deepseek-v2-lite-chat", 15.7, 0.002),
+        // Likewise.
+        ("deepseek-v3", 671.0, 0.001),
+        ("glm-4.7-flash", 30.0, 0.005),
+        ("mistral-small-4-119b", 119.0, 0.005),
     ];
     let names: Vec<&str> = ModelDescription::released_names().collect();
     assert_eq!(names, published.map(|(name, _, _)| name));

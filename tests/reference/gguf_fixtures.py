@@ -53,6 +53,8 @@ PRE_TOKENIZERS = {
     "mistral3-nested": "tekken",
     "granite": "refact",
     "olmo3": "dbrx",
+    "deepseek-v2": "deepseek-llm",
+    "glm4-moe-lite": "glm4",
 }
 
 

@@ -188,6 +188,10 @@ impl Decoder {
                     };
                     (attention.forward(i, &h, rope, &mut kv, phase)?, &attention.o)
                 }
+                Mixer::Latent(latent) => {
+                    let rope = ropes.get(&latent.spec.rope, device)?;
+                    (latent.forward(i, &h, rope, &mut kv, phase)?, &latent.o)
+                }
                 Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut kv, phase)?, &delta_net.out),
             };
             if !targets.is_empty() {
@@ -221,11 +225,12 @@ impl Decoder {
         let [norm, _] = of_both(&layer.after);
         let out = match &layer.mixer {
             Mixer::Attention(attention) => &attention.o,
+            Mixer::Latent(latent) => &latent.o,
             Mixer::DeltaNet(delta_net) => &delta_net.out,
         };
         let added = out.forward(mixed, phase)?;
         match &layer.mixer {
-            Mixer::Attention(_) => {
+            Mixer::Attention(_) | Mixer::Latent(_) => {
                 let mut scales = norm.map(|norm| norm.scales(&added)).transpose()?;
                 if let Some(by) = self.spec.residual_scale {
                     let ones = || added.to_dtype(DType::F32)?.ones_like();
@@ -261,8 +266,10 @@ impl Decoder {
     /// Output projection per head of a softmax layer, transposed and without the spec's residual scale: f32 (heads, head_dim, hidden);
     /// `None` for other layers.
     pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
-        let Some(Layer { mixer: Mixer::Attention(attention), .. }) = self.layers.get(layer) else {
-            return Ok(None);
+        let attention = match self.layers.get(layer).map(|layer| &layer.mixer) {
+            Some(Mixer::Attention(attention)) => attention,
+            Some(Mixer::Latent(latent)) => return latent.head_outputs().map(Some),
+            _ => return Ok(None),
         };
         let spec = &attention.spec;
         let weight = attention.o.weight()?;

@@ -145,8 +145,8 @@ mod tests {
     use super::*;
     use crate::attention::NoObserver;
 
-    /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, and experts with every routing.
-    const TINY: [&str; 11] = [
+    /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, and experts with every routing, latent.
+    const TINY: [&str; 13] = [
         "llama-tiny",
         "smollm3-tiny",
         "qwen2-tiny",
@@ -158,6 +158,8 @@ mod tests {
         "minimax-m2-fp8-tiny",
         "granite-tiny",
         "olmo3-tiny",
+        "deepseek-v2-tiny",
+        "mistral4-nested-tiny",
     ];
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;

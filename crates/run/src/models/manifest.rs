@@ -45,6 +45,10 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/phi-4.toml", include_str!("../../../../models/phi-4.toml")),
     ("models/granite-3.3-8b-instruct.toml", include_str!("../../../../models/granite-3.3-8b-instruct.toml")),
     ("models/olmo-3-7b-instruct.toml", include_str!("../../../../models/olmo-3-7b-instruct.toml")),
+    ("models/deepseek-v2-lite-chat.toml", include_str!("../../../../models/deepseek-v2-lite-chat.toml")),
+    ("models/deepseek-v3.toml", include_str!("../../../../models/deepseek-v3.toml")),
+    ("models/glm-4.7-flash.toml", include_str!("../../../../models/glm-4.7-flash.toml")),
+    ("models/mistral-small-4-119b.toml", include_str!("../../../../models/mistral-small-4-119b.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
