@@ -22,8 +22,10 @@ type Route = fn(Option<f64>, f64, Groups) -> Routing;
 
 fn v2(config: &Config) -> Result<DecoderSpec, ModelError> {
     const METHOD: &str = "topk_method";
-    let greedy = |_, scale, _| Routing::SoftmaxGroups { normalise: None, scale, groups: None, best: 1 };
-    let limited = |_, scale, groups| Routing::SoftmaxGroups { normalise: None, scale, groups, best: 1 };
+    let greedy: Route =
+        |_, scale, _| Routing::SoftmaxGroups { normalise: None, scale, groups: None, best: 1 };
+    let limited: Route =
+        |_, scale, groups| Routing::SoftmaxGroups { normalise: None, scale, groups, best: 1 };
     match config {
         Config::Json(fields) => {
             fields.expect_text("scoring_func", &["softmax"])?;
@@ -64,7 +66,8 @@ fn glm4_moe_lite(config: &Config) -> Result<DecoderSpec, ModelError> {
 }
 
 fn mistral4(config: &Config) -> Result<DecoderSpec, ModelError> {
-    let softmax = |normalise, scale, groups| Routing::SoftmaxGroups { normalise, scale, groups, best: 2 };
+    let softmax: Route =
+        |normalise, scale, groups| Routing::SoftmaxGroups { normalise, scale, groups, best: 2 };
     decoder(config, "mistral4", 0, softmax, true)
 }
 
@@ -72,18 +75,18 @@ fn sigmoid(normalise: Option<f64>, scale: f64, groups: Groups) -> Routing {
     Routing::Sigmoid { normalise, scale, groups }
 }
 
-/// `dense`: leading layers without experts, where the config does not say; `query_beta`: queries are scaled by position.
+/// `first_dense`: leading layers without experts, where the config does not say; `query_beta`: queries are scaled by position.
 fn decoder(
     config: &Config,
     name: &'static str,
-    dense: usize,
+    first_dense: usize,
     route: Route,
     query_beta: bool,
 ) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
     let base = Base::read(config, Unsaid::default())?;
     let attention = latent::attention(config, &base, query_beta)?;
-    let first_dense = first_dense(config, base.layers, dense)?;
+    let first_dense = dense_layers(config, base.layers, first_dense)?;
     let or_one = |key| config.optional_count(key).map(|count| count.unwrap_or(1));
     let groups =
         (or_one(("n_group", "expert_group_count"))?, or_one(("topk_group", "expert_group_used_count"))?);
@@ -99,16 +102,14 @@ fn decoder(
         shared: Some(silu(width * or_one(("n_shared_experts", "expert_shared_count"))?)),
         shared_gate: false,
     });
-    let feed_forward = |i: usize| match i < first_dense {
-        true => Ok(FeedForwardSpec::Dense(silu(config.count(INTERMEDIATE)?))),
-        false => Ok(sparse.clone()),
-    };
-    let layers = (0..base.layers).map(|i| Ok(layer(attention.clone(), feed_forward(i)?)));
-    Ok(base.decoder(name, layers.collect::<Result<_, ModelError>>()?))
+    let dense = FeedForwardSpec::Dense(silu(config.count(INTERMEDIATE)?));
+    let feed_forward = |i: usize| if i < first_dense { dense.clone() } else { sparse.clone() };
+    let layers = (0..base.layers).map(|i| layer(attention.clone(), feed_forward(i)));
+    Ok(base.decoder(name, layers.collect()))
 }
 
 /// Leading layers without experts; `unsaid` where the config says nothing.
-fn first_dense(config: &Config, layers: usize, unsaid: usize) -> Result<usize, ModelError> {
+fn dense_layers(config: &Config, layers: usize, unsaid: usize) -> Result<usize, ModelError> {
     const TYPES: &str = "mlp_layer_types";
     let fields = match config {
         Config::Gguf(meta) => return Ok(meta.optional_count("leading_dense_block_count")?.unwrap_or(0)),

@@ -72,7 +72,7 @@ pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture
     quantisation::fp8_block(&fields)?;
     let nested = fields.object("text_config")?;
     // `mistral3` has text models of two architectures.
-    let inner = nested.as_ref().map(|nested| nested.text("model_type")).transpose()?;
+    let inner = nested.as_ref().map(|nested| nested.optional_text("model_type")).transpose()?.flatten();
     let entry = inner.and_then(|inner| of_types(&[found, inner])).unwrap_or(entry);
     let read = nested.as_ref().unwrap_or(&fields);
     if nested.is_some() {

@@ -4,7 +4,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::projections::{Outputs, Projections};
 use super::{PerHead, Phase, Projection, RmsNorm, Rope};
-use crate::attention::{AttentionKernel, Holes, Site};
+use crate::attention::{AttentionKernel, Site};
 use crate::bfloat;
 use crate::model::kv_view::KvView;
 use crate::model::{AttentionSpec, LatentSpec};
@@ -66,13 +66,7 @@ impl LatentAttention {
         }
 
         // 3. Append and attend: (l, heads, rotated + rank), of which the rotated part of the keys is no value.
-        let site = Site {
-            layer,
-            scale: self.spec.scale,
-            holes: Holes::default(),
-            kernel: self.kernel,
-            ..Site::default()
-        };
+        let site = Site { layer, scale: self.spec.scale, kernel: self.kernel, ..Site::default() };
         let read = kv.attend(&q, &k, &k, site)?;
         let read = bfloat::to_dtype(&read.narrow(2, rotated, rank)?.contiguous()?, x.dtype())?;
 
