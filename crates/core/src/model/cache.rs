@@ -456,8 +456,7 @@ pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Forma
                 Some(window) => window_rows(window, l, capacity, grid(formats)),
                 None => capacity,
             };
-            let buffers = if a.latent.is_some() { 1 } else { 2 };
-            product(&[a.kv_heads, rows, a.head_dim, buffers, formats.cache.size_in_bytes()])
+            product(&[a.cached(), rows, formats.cache.size_in_bytes()])
         }
         MixerSpec::DeltaNet(d) => {
             let conv = product(&[d.conv - 1, d.channels(), formats.activations.size_in_bytes()])?;

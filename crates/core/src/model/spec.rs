@@ -147,6 +147,11 @@ impl AttentionSpec {
         self.latent.map_or(self.head_dim, |latent| latent.plain + self.rope.dims)
     }
 
+    /// Numbers that the cache keeps of a token: keys and values, or latent keys, which are the values.
+    pub fn cached(&self) -> usize {
+        self.kv_heads * self.head_dim * if self.latent.is_some() { 1 } else { 2 }
+    }
+
     /// The properties that select its kernel, for a dtype.
     pub fn shape(&self, dtype: DType) -> AttentionShape {
         let AttentionSpec { heads, kv_heads, head_dim, scale, window, sinks, .. } = *self;

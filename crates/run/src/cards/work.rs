@@ -207,8 +207,7 @@ impl<'a> LayerWork<'a> {
     }
 
     fn cached(&self, a: &AttentionSpec) -> f64 {
-        let buffers = if a.latent.is_some() { 1.0 } else { 2.0 };
-        buffers * self.size * (a.kv_heads * a.head_dim) as f64
+        self.size * a.cached() as f64
     }
 
     fn score_bytes(&self) -> f64 {
