@@ -36,7 +36,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 37] = [
+pub const TINY: [&str; 41] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -74,6 +74,10 @@ pub const TINY: [&str; 37] = [
     "granite-hybrid-dense-tiny",
     "nemotron-h-tiny",
     "nemotron-h-moe-tiny",
+    "deepseek-v2-tiny",
+    "deepseek-v3-tiny",
+    "glm4-moe-lite-tiny",
+    "mistral4-nested-tiny",
 ];
 /// The llama architecture.
 pub const LLAMA: [&str; 2] = [TINY[0], TINY[1]];
@@ -99,11 +103,12 @@ pub const FORMATS: [Formats; 5] = [
 ];
 
 /// Every kind of layer and of weights, for tests in all formats.
-pub const OF_ALL_KINDS: [&str; 7] = [
+pub const OF_ALL_KINDS: [&str; 8] = [
     "llama-tiny",
     "gemma3-tiny",
     "gpt-oss-tiny",
     "qwen35-text-tiny",
+    "deepseek-v2-tiny",
     "gguf-llama",
     "gguf-gemma3",
     "gguf-gpt-oss-mxfp4",

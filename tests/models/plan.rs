@@ -66,6 +66,11 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("lfm2-8b-a1b", 8.3, 0.01),
         ("granite-4.0-h-tiny", 7.0, 0.01),
         ("nemotron-3-nano-30b-a3b", 31.6, 0.005),
+        ("deepseek-v2-lite-chat", 15.7, 0.002),
+        // Likewise.
+        ("deepseek-v3", 671.0, 0.001),
+        ("glm-4.7-flash", 30.0, 0.005),
+        ("mistral-small-4-119b", 119.0, 0.005),
     ];
     let names: Vec<&str> = ModelDescription::released_names().collect();
     assert_eq!(names, published.map(|(name, _, _)| name));

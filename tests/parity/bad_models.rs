@@ -165,6 +165,17 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
             set("text_config", json!({"model_type": "qwen3"})),
             "`model_type` is `qwen3`; this architecture",
         ),
+        ("deepseek-v2-tiny", set("topk_method", json!("noaux_tc")), "`topk_method` is `noaux_tc`"),
+        ("deepseek-v2-tiny", set("norm_topk_prob", json!(true)), "`norm_topk_prob` is true"),
+        ("deepseek-v2-tiny", set("topk_group", json!(4)), "of which 4 are kept"),
+        ("deepseek-v3-tiny", set("qk_rope_head_dim", json!(9)), "`qk_rope_head_dim` is 9; rotary"),
+        ("deepseek-v3-tiny", set("attention_bias", json!(true)), "`attention_bias` is true"),
+        ("deepseek-v3-tiny", set("index_topk", json!(8)), "`index_topk` is 8, a field"),
+        (
+            "glm4-moe-lite-tiny",
+            set("mlp_layer_types", json!(["sparse", "dense", "sparse"])),
+            "does not list 3",
+        ),
     ] {
         let found = described(name, &change).unwrap_err();
         assert!(found.contains(said), "{name}: {found:?} does not say {said:?}");

@@ -59,6 +59,8 @@ PRE_TOKENIZERS = {
     "lfm2-moe": "lfm2",
     "granite-hybrid": "refact",
     "nemotron-h": "pixtral",
+    "deepseek-v2": "deepseek-llm",
+    "glm4-moe-lite": "glm4",
 }
 
 
@@ -124,9 +126,10 @@ class Converter:
 
     def run(self, folder: Path, out: Path, pre: str, *options: str, own_vocab: bool = False) -> None:
         """Converts `folder` with the pre-tokeniser's name `pre`; `own_vocab` keeps the architecture's way with vocabularies."""
-        text, glm = self.base.TextModel, self.glm.Glm4MoeModel
+        text, glm, lite = self.base.TextModel, self.glm.Glm4MoeModel, self.glm.Glm4MoeLiteModel
         argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), "--model-name", folder.name, *options]
         with patched(text, "get_vocab_base_pre", lambda *_: pre), patched(sys, "argv", argv), \
+                patched(lite, "set_vocab", lite.set_vocab if own_vocab else text.set_vocab), \
                 patched(glm, "set_vocab", glm.set_vocab if own_vocab else text.set_vocab):
             self.script.main()
 

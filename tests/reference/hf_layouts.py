@@ -207,7 +207,7 @@ def add_glm4_extras(folder: Path) -> None:
     config = read_config(folder)
     config["num_nextn_predict_layers"] = 1
     config.pop("num_mtp_layers", None)
-    config["partial_rotary_factor"] = config["rope_parameters"].pop("partial_rotary_factor")
+    config["partial_rotary_factor"] = config["rope_parameters"].pop("partial_rotary_factor", 1.0)
     config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
     config["rope_scaling"] = None
     write_config(folder, config)
@@ -259,10 +259,9 @@ def blown_up(scales: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return scales.repeat_interleave(FP8_BLOCK, 0).repeat_interleave(FP8_BLOCK, 1)[:shape[0], :shape[1]]
 
 
-def quantise_minimax(folder: Path) -> None:
-    """Projections in fp8 by blocks and the settings, as MiniMax-M2 has them. A weight is its e4m3 values times its
-    block's `weight_scale_inv`."""
-    kept = ["gate", "e_score_correction_bias", "lm_head"]
+def quantise_projections(folder: Path) -> dict:
+    """Projections in fp8 by blocks: a weight is its e4m3 values times its block's `weight_scale_inv`. Returns the settings
+    that say so."""
 
     def change(tensors: dict) -> dict:
         for name in [name for name, tensor in tensors.items() if tensor.dim() == 2]:
@@ -278,14 +277,33 @@ def quantise_minimax(folder: Path) -> None:
         return tensors
 
     rewrite_weights(folder, change)
+    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+            "weight_block_size": [FP8_BLOCK, FP8_BLOCK]}
+
+
+def quantise_minimax(folder: Path) -> None:
+    """Projections in fp8 and the settings, as MiniMax-M2 has them."""
+    quantisation = quantise_projections(folder) | {
+        "fmt": "float8_e4m3fn", "modules_to_not_convert": ["gate", "e_score_correction_bias", "lm_head"]}
     config = read_config(folder)
     rope = config.pop("rope_parameters")
     config |= {"rope_theta": rope["rope_theta"], "use_qk_norm": True, "qk_norm_type": "per_layer",
                "rotary_dim": int(rope["partial_rotary_factor"] * config["head_dim"]), "scoring_func": "sigmoid",
                "use_routing_bias": True, "shared_intermediate_size": 0,
-               "attn_type_list": [1] * config["num_hidden_layers"],
-               "quantization_config": {"quant_method": "fp8", "fmt": "float8_e4m3fn", "activation_scheme": "dynamic",
-                                       "weight_block_size": [FP8_BLOCK, FP8_BLOCK], "modules_to_not_convert": kept}}
+               "attn_type_list": [1] * config["num_hidden_layers"], "quantization_config": quantisation}
+    write_config(folder, config)
+
+
+def quantise_deepseek(folder: Path) -> None:
+    """Projections in fp8 and the settings, as DeepSeek-V3 has them."""
+    quantisation = quantise_projections(folder)
+    age_settings(folder)
+    config = read_config(folder)
+    config["rope_scaling"]["type"] = config["rope_scaling"].pop("rope_type")
+    for name in ("qk_head_dim", "head_dim", "rope_interleave", "num_mtp_layers"):
+        config.pop(name, None)
+    config |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1, "ep_size": 1,
+               "aux_loss_alpha": 0.001, "seq_aux": True, "num_nextn_predict_layers": 0, "quantization_config": quantisation}
     write_config(folder, config)
 
 

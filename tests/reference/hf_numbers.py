@@ -172,7 +172,8 @@ class LengthHooks:
         self.offset, self.made, self.seen, self.handles = 0, {}, {}, []
         for layer, module in attention_modules(model).items():
             if request.get("measures"):
-                for part in ("q_proj", "v_proj") if hasattr(module, "q_proj") else ("qkv_proj",):
+                parts = ("q_proj", "v_proj") if hasattr(module, "v_proj") else ("qkv_proj", "kv_b_proj")
+                for part in (part for part in parts if hasattr(module, part)):
                     self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
                 self.handles.append(module.register_forward_hook(self.hook(layer)))
 
@@ -187,13 +188,16 @@ class LengthHooks:
                 raise SystemExit("error: `measures` need the whole prompt in one pass; leave --chunk out")
             weights = output[1][0].double()  # (heads, queries, keys)
             heads, tokens = weights.shape[:2]
-            v = self.seen.get((layer, "v_proj"))
-            if v is None:
-                v = self.seen[layer, "qkv_proj"][:, -module.num_key_value_heads * module.head_dim:]
-            v = v.unflatten(1, (-1, module.head_dim)).transpose(0, 1)
+            if (latent := self.seen.get((layer, "kv_b_proj"))) is not None:
+                v = latent[0].unflatten(1, (heads, -1))[..., -module.v_head_dim:].transpose(0, 1)
+            else:
+                v = self.seen.get((layer, "v_proj"))
+                if v is None:
+                    v = self.seen[layer, "qkv_proj"][:, -module.num_key_value_heads * module.head_dim:]
+                v = v.unflatten(1, (-1, module.head_dim)).transpose(0, 1)
             v = v.repeat_interleave(heads // len(v), dim=0)  # (heads, keys, head_dim)
             output = module.o_proj if hasattr(module, "o_proj") else module.out_proj
-            outputs = output.weight.double().T.unflatten(0, (heads, module.head_dim))  # (heads, head_dim, hidden)
+            outputs = output.weight.double().T.unflatten(0, (heads, v.shape[-1]))  # (heads, head_dim, hidden)
             lengths = (v @ outputs).norm(dim=-1)
             gate = torch.ones(())
             if type(module).__name__.startswith(("Qwen3_5", "Qwen3Next")):
@@ -339,10 +343,11 @@ class RouterMargin:
         bias = getattr(module, "e_score_correction_bias", inputs[1] if len(inputs) > 1 else None)
         if bias is not None:
             scores = scores.sigmoid() + bias
-        groups = getattr(module, "num_group", 1)
+        # Groups count by their best expert without a bias, and not at all if the choice is plainly greedy.
+        groups = 1 if getattr(module, "topk_method", None) == "greedy" else getattr(module, "num_group", 1)
         if groups > 1:
             grouped = scores.unflatten(1, (groups, -1))
-            best = grouped.topk(2).values.sum(-1)
+            best = grouped.topk(1 if bias is None else 2).values.sum(-1)
             self.narrow(best, module.topk_group)
             kept = torch.zeros_like(best, dtype=torch.bool).scatter(1, best.topk(module.topk_group).indices, True)
             scores = grouped.masked_fill(~kept[..., None], float("-inf")).flatten(1)

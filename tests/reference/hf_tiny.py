@@ -143,6 +143,14 @@ GRANITE_HYBRID = dict(
 NEMOTRON_H = dict(
     hidden_size=48, head_dim=12, intermediate_size=60, mamba_num_heads=4, mamba_head_dim=16, n_groups=2, ssm_state_size=20,
     conv_kernel=4, chunk_size=64, layer_norm_epsilon=1e-3, rms_norm_eps=None, time_step_min=0.05, tie_word_embeddings=False)
+PIXTRAL = dict(model_type="pixtral", hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
+               head_dim=6, image_size=8, patch_size=4)
+
+# Latent attention: no two of its widths are equal. The norm of the latent vector has its own epsilon in every model.
+LATENT = dict(hidden_size=50, num_attention_heads=5, num_key_value_heads=5, kv_lora_rank=22, qk_nope_head_dim=14,
+              qk_rope_head_dim=10, v_head_dim=18, intermediate_size=52, moe_intermediate_size=14, n_routed_experts=9,
+              num_experts_per_tok=3, n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=1.7,
+              tie_word_embeddings=False, max_position_embeddings=2048)
 
 # One entry an architecture or variant.
 TINY = {
@@ -190,9 +198,7 @@ TINY = {
         model_type="ministral3", head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
         rope_parameters=dict(YARN, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
                              llama_4_scaling_beta=0.3)),
-        around=dict(tie_word_embeddings=False, spatial_merge_size=1, vision_config=dict(
-            model_type="pixtral", hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
-            head_dim=6, image_size=8, patch_size=4)), seed=1),
+        around=dict(tie_word_embeddings=False, spatial_merge_size=1, vision_config=PIXTRAL), seed=1),
     # As Phi-4: no scaling.
     "phi3": Tiny("phi3", dict(tie_word_embeddings=False, original_max_position_embeddings=8192,
                               rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
@@ -272,6 +278,24 @@ TINY = {
         NEMOTRON_H, n_routed_experts=5, num_experts_per_tok=2, moe_intermediate_size=20, routed_scaling_factor=1.5,
         moe_shared_expert_intermediate_size=28, layers_block_type=[
             "linear_attention", "moe", "linear_attention", "full_attention", "moe", "linear_attention"]), seed=9),
+    # One projection of the queries, as DeepSeek-V2-Lite; the groups of DeepSeek-V2 (two of three).
+    "deepseek-v2": Tiny("deepseek_v2", dict(
+        LATENT, q_lora_rank=None, n_group=3, topk_group=2, topk_method="group_limited_greedy",
+        rope_parameters=dict(YARN, mscale=0.707, mscale_all_dim=0.707)), seed=2),
+    # Weights in FP8, and two factors of YaRN that differ.
+    "deepseek-v3": Tiny("deepseek_v3", dict(
+        LATENT, q_lora_rank=26, n_group=3, topk_group=2, norm_topk_prob=True,
+        rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=0.6)), release=hf_layouts.quantise_deepseek, seed=18),
+    # As GLM-4.7-Flash: one group, no YaRN, and values wider than keys.
+    "glm4-moe-lite": Tiny("glm4_moe_lite", dict(
+        LATENT, q_lora_rank=26, v_head_dim=30, norm_topk_prob=True,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0)), release=hf_layouts.add_glm4_extras, seed=81),
+    # As Mistral Small 4, but for pairs of halves: queries grow twice within the prompt.
+    "mistral4-nested": Tiny("mistral3", dict(
+        LATENT, model_type="mistral4", q_lora_rank=26, rope_interleave=False, norm_topk_prob=True, first_k_dense_replace=0,
+        rope_parameters=dict(YARN, original_max_position_embeddings=64, mscale=1.0, mscale_all_dim=1.0,
+                             llama_4_scaling_beta=0.3)),
+        around=dict(tie_word_embeddings=False, spatial_merge_size=1, vision_config=PIXTRAL), seed=1),
     # Settings as before transformers 5: rope_theta and rope_scaling instead of rope_parameters.
     "llama-old-config": Tiny("llama", dict(
         hidden_size=60, head_dim=20, tie_word_embeddings=False, rope_parameters=dict(
@@ -390,7 +414,8 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
     """
     generator = torch.Generator().manual_seed(seed)
     config = model.config.get_text_config()
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_dim = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
+    head_dim = head_dim or config.hidden_size // config.num_attention_heads
     # Gemma multiplies by the root of hidden_size what it reads, not what it predicts from.
     embedding /= getattr(model.get_input_embeddings(), "scalar_embed_scale", 1.0) ** 0.5
     tied = config.tie_word_embeddings
@@ -413,8 +438,8 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
             elif name.endswith(("mlp.gate.weight", "mlp.router.weight", "feed_forward.gate.weight",
                                 "mixer.gate.weight", "router.weight")):
                 # Decisive, but for sigmoids not so much that they saturate.
-                gain = 2.5 if config.model_type in ("qwen3_moe", "gpt_oss") else 1.5
-            elif name.endswith(("q_proj.weight", "k_proj.weight")) and "vision" not in name:
+                gain = 2.5 if config.model_type in ("qwen3_moe", "gpt_oss", "deepseek_v2", "mistral4") else 1.5
+            elif name.endswith(("q_proj.weight", "q_b_proj.weight", "k_proj.weight")) and "vision" not in name:
                 heads = weight.shape[0] // head_dim
                 gain = torch.linspace(1.0, 2.2, heads).repeat_interleave(head_dim)[:, None]
             elif name.endswith("qkv_proj.weight"):

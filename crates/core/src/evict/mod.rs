@@ -284,7 +284,10 @@ impl LayerKeys<'_> {
     fn gathered(&self, head: usize, positions: Vec<u32>) -> candle_core::Result<KeptHead> {
         let places = transfer::upload(positions.clone(), positions.len(), self.k.device())?;
         let at = |of: &Tensor| of.get(head)?.index_select(&places, 0)?.unsqueeze(0);
-        Ok(KeptHead { positions, k: at(&self.k)?, v: at(&self.v)? })
+        let k = at(&self.k)?;
+        // Latent keys are the values.
+        let v = if self.spec.latent.is_some() { k.clone() } else { at(&self.v)? };
+        Ok(KeptHead { positions, k, v })
     }
 }
 

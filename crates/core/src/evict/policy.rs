@@ -37,9 +37,13 @@ impl LayerKeys<'_> {
         self.k.dim(1)
     }
 
-    /// Keys and values in f32.
+    /// Keys and values in f32; of a latent key the value is the part that is not rotated.
     pub fn wide(&self) -> Result<(Tensor, Tensor)> {
-        Ok((self.k.to_dtype(DType::F32)?, self.v.to_dtype(DType::F32)?))
+        let (k, v) = (self.k.to_dtype(DType::F32)?, self.v.to_dtype(DType::F32)?);
+        match self.spec.latent {
+            None => Ok((k, v)),
+            Some(latent) => Ok((k, v.narrow(2, self.spec.rope.dims, latent.rank)?)),
+        }
     }
 
     /// Sums of the read rows' weights by key: f32 (heads, keys).

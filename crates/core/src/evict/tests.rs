@@ -26,6 +26,7 @@ fn rope() -> RopeSpec {
         beta_slow: 1.0,
         truncate: true,
         attention_factor: 1.3,
+        score_scale: 0.0,
         query_beta: 0.0,
     };
     RopeSpec { theta: 1000.0, dims: 6, scaling: RopeScaling::Yarn(yarn) }
@@ -44,6 +45,7 @@ fn spec() -> DecoderSpec {
             qk_norm: QkNorm::None,
             bias: AttentionBias::None,
             rope: rope(),
+            latent: None,
         }),
         feed_forward: FeedForwardSpec::Dense(MlpSpec {
             intermediate: 8,

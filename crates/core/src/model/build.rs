@@ -3,12 +3,12 @@
 use candle_core::Tensor;
 
 use super::layers::{
-    Attention, Convolution, DeltaNet, Experts, Grouped, Mamba2, Mlp, Phase, Projection, Projections, RmsNorm,
-    ShortConv,
+    Attention, Convolution, DeltaNet, Experts, Grouped, LatentAttention, Mamba2, Mlp, PerHead, Phase, Projection,
+    Projections, RmsNorm, ShortConv,
 };
 use super::{
-    AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerNorms, LayerSpec, Loader,
-    Mamba2Spec, MixerSpec, ModelError, NormSpec, QkNorm, Routing, ShortConvSpec,
+    AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LatentSpec, LayerNorms,
+    LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec, QkNorm, Routing, ShortConvSpec,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
@@ -26,6 +26,7 @@ pub(super) struct Layer {
 #[derive(Debug)]
 pub(super) enum Mixer {
     Attention(Attention),
+    Latent(Box<LatentAttention>),
     DeltaNet(DeltaNet),
     ShortConv(ShortConv),
     Mamba2(Mamba2),
@@ -37,6 +38,7 @@ impl Mixer {
     pub fn out(&self) -> Option<&Projection> {
         match self {
             Mixer::Attention(attention) => Some(&attention.o),
+            Mixer::Latent(latent) => Some(&latent.o),
             Mixer::DeltaNet(delta_net) => Some(&delta_net.out),
             Mixer::ShortConv(conv) => Some(&conv.out),
             Mixer::Mamba2(mamba) => Some(&mamba.out),
@@ -101,7 +103,13 @@ pub(super) fn layer(
         before: pair(before)?,
         after: pair(after)?,
         mixer: match &spec.mixer {
-            MixerSpec::Attention(a) => Mixer::Attention(attention(loader, &at("self_attn"), a, kernel)?),
+            MixerSpec::Attention(a) => match a.latent {
+                Some(latent) => {
+                    let name = at("self_attn");
+                    Mixer::Latent(Box::new(latent_attention(loader, &name, a, latent, kernel)?))
+                }
+                None => Mixer::Attention(attention(loader, &at("self_attn"), a, kernel)?),
+            },
             MixerSpec::DeltaNet(d) => Mixer::DeltaNet(delta_net(loader, &at("linear_attn"), d)?),
             MixerSpec::ShortConv(c) => Mixer::ShortConv(short_conv(loader, &at("conv"), c)?),
             MixerSpec::Mamba2(m) => Mixer::Mamba2(mamba2(loader, &at("mamba"), m)?),
@@ -149,6 +157,57 @@ fn attention(
         o: loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?,
         qk_norm,
         sinks,
+        spec: a.clone(),
+    })
+}
+
+fn latent_attention(
+    loader: &mut Loader,
+    name: &str,
+    a: &AttentionSpec,
+    latent: LatentSpec,
+    kernel: AttentionKernel,
+) -> Result<LatentAttention, ModelError> {
+    // In every architecture, whatever the epsilon of the others.
+    const NORM: NormSpec = NormSpec { eps: 1e-6, plus_one: false };
+    let hidden = loader.spec().hidden;
+    let (LatentSpec { rank, plain, value, query_rank, .. }, rotated) = (latent, a.rope.dims);
+    let wide = a.heads * (plain + rotated);
+    let (first, outputs) = query_rank.map_or(("q_proj", wide), |between| ("q_a_proj", between));
+    let inputs = [
+        loader.linear(&format!("{name}.{first}"), outputs, hidden, false)?,
+        loader.linear(&format!("{name}.kv_a_proj_with_mqa"), rank + rotated, hidden, false)?,
+    ];
+    let second = |between| -> Result<_, ModelError> {
+        let norm = norm(loader, &format!("{name}.q_a_layernorm"), between, NORM)?;
+        Ok((norm, loader.linear(&format!("{name}.q_b_proj"), wide, between, false)?))
+    };
+    let queries = query_rank.map(second).transpose()?;
+    // (heads, plain, rank) and (heads, value, rank).
+    let (keys, values) = if loader.has(&format!("{name}.k_b_proj.weight")) {
+        let keys = loader.tensor_f32(&format!("{name}.k_b_proj.weight"), &[a.heads, rank, plain])?;
+        let values = loader.tensor_f32(&format!("{name}.v_b_proj.weight"), &[a.heads, value, rank])?;
+        (keys.transpose(1, 2)?, values)
+    } else {
+        let both = loader.linear(&format!("{name}.kv_b_proj"), a.heads * (plain + value), rank, false)?;
+        let both = both.weight()?.t()?.contiguous()?.reshape((a.heads, plain + value, rank))?;
+        (both.narrow(1, 0, plain)?, both.narrow(1, plain, value)?)
+    };
+    // Each head's part, (out, in).
+    let per_head = |weights: &Tensor| {
+        let maps = (0..a.heads).map(|head| loader.dense(&weights.get(head)?.contiguous()?, None));
+        PerHead::new(maps.collect::<candle_core::Result<_>>()?)
+    };
+    Ok(LatentAttention {
+        kernel,
+        half: loader.formats().half_products(),
+        keys: per_head(&keys.transpose(1, 2)?)?,
+        values: per_head(&values)?,
+        inputs: Projections::new(inputs)?,
+        queries,
+        norm: norm(loader, &format!("{name}.kv_a_layernorm"), rank, NORM)?,
+        o: loader.linear(&format!("{name}.o_proj"), hidden, a.heads * value, false)?,
+        latent,
         spec: a.clone(),
     })
 }

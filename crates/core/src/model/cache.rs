@@ -64,7 +64,8 @@ enum LayerCache {
     /// Keys and values from the cache's start on, both (kv_heads, capacity - start, head_dim).
     Full {
         k: Tensor,
-        v: Tensor,
+        /// `None` in latent attention, whose keys are the values.
+        v: Option<Tensor>,
     },
     Windowed(Windowed),
     State(LayerState),
@@ -119,7 +120,10 @@ impl LayerCache {
                             held: 0,
                         })
                     }
-                    _ => LayerCache::Full { k: zeros(capacity)?, v: zeros(capacity)? },
+                    _ => LayerCache::Full {
+                        k: zeros(capacity)?,
+                        v: a.latent.is_none().then(|| zeros(capacity)).transpose()?,
+                    },
                 }
             }
             MixerSpec::DeltaNet(d) => LayerCache::State(LayerState::zero(&d.state(), formats, device)?),
@@ -161,6 +165,11 @@ fn window_rows(window: usize, l: usize, capacity: usize, grid: usize) -> usize {
 /// depend on chunking or capacity.
 fn grid(formats: &Formats) -> usize {
     if formats.activations == DType::F32 { SPLIT_K } else { 1 }
+}
+
+/// The first `rows` rows of keys and values, which are the keys where there are none.
+fn views(k: &Tensor, v: Option<&Tensor>, rows: usize) -> Result<(Tensor, Tensor)> {
+    Ok((k.narrow(1, 0, rows)?, v.unwrap_or(k).narrow(1, 0, rows)?))
 }
 
 /// Copies `rows` rows of a buffer (heads, rows, d), for writing back into it. `None` for 0 rows: devices have no empty allocations.
@@ -390,8 +399,11 @@ impl Cache {
             LayerCache::Full { k, v } => {
                 let (at, held) = (self.length - self.start, end - self.start);
                 k.slice_set(&new_k, 1, at)?;
-                v.slice_set(&new_v, 1, at)?;
-                Ok(Seen { k: k.narrow(1, 0, held)?, v: v.narrow(1, 0, held)?, first: self.start })
+                if let Some(v) = &v {
+                    v.slice_set(&new_v, 1, at)?;
+                }
+                let (k, v) = views(k, v.as_ref(), held)?;
+                Ok(Seen { k, v, first: self.start })
             }
             LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
             LayerCache::State(_) | LayerCache::Nothing => {
@@ -450,7 +462,7 @@ pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Forma
                 Some(window) => window_rows(window, l, capacity, grid(formats)),
                 None => capacity,
             };
-            product(&[a.kv_heads, rows, a.head_dim, 2, formats.cache.size_in_bytes()])
+            product(&[a.cached(), rows, formats.cache.size_in_bytes()])
         }
         MixerSpec::DeltaNet(d) => d.state().bytes(formats),
         MixerSpec::ShortConv(c) => c.state().bytes(formats),

@@ -189,6 +189,10 @@ impl Decoder {
                         };
                         attention.forward(i, &h, rope, &mut kv, phase)?
                     }
+                    Mixer::Latent(latent) => {
+                        let rope = ropes.get(&latent.spec.rope, device)?;
+                        latent.forward(i, &h, rope, &mut kv, phase)?
+                    }
                     Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, &mut kv, phase)?,
                     Mixer::ShortConv(conv) => conv.forward(i, &h, &mut kv, phase)?,
                     Mixer::Mamba2(mamba) => mamba.forward(i, &h, &mut kv, phase)?,
@@ -235,7 +239,7 @@ impl Decoder {
         let Some(out) = layer.mixer.out() else { return Ok(()) };
         let added = out.forward(mixed, phase)?;
         match &layer.mixer {
-            Mixer::Attention(_) => {
+            Mixer::Attention(_) | Mixer::Latent(_) => {
                 let scales = self.scales(norm, &added)?;
                 let bias = out.bias().map(|bias| bias.to_dtype(DType::F32)).transpose()?;
                 kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
@@ -296,8 +300,10 @@ impl Decoder {
     /// Output projection per head of a softmax layer, transposed and without the spec's residual scale: f32 (heads, head_dim, hidden);
     /// `None` for other layers.
     pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
-        let Some(Layer { mixer: Mixer::Attention(attention), .. }) = self.layers.get(layer) else {
-            return Ok(None);
+        let attention = match self.layers.get(layer).map(|layer| &layer.mixer) {
+            Some(Mixer::Attention(attention)) => attention,
+            Some(Mixer::Latent(latent)) => return latent.head_outputs().map(Some),
+            _ => return Ok(None),
         };
         let spec = &attention.spec;
         let weight = attention.o.weight()?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::arch;
 use super::arch::Names;
-use super::tensor_names::GGUF_NAMES;
+use super::tensor_names::{BY_HEAD, GGUF_NAMES};
 use super::weights::GgufFile;
 use super::{DecoderSpec, ModelError, PackedWeight, Projection};
 use super::{ModelFiles, ModelKind};
@@ -25,6 +25,7 @@ const RELEASED: &[(&str, &str)] = released! {
     "gpt-oss-20b" "gpt-oss-120b" "glm-4.5-air" "minimax-m2.5"
     "ministral-3-8b-base" "phi-4" "granite-3.3-8b-instruct" "olmo-3-7b-instruct"
     "lfm2.5-1.2b-instruct" "lfm2-8b-a1b" "granite-4.0-h-tiny" "nemotron-3-nano-30b-a3b"
+    "deepseek-v2-lite-chat" "deepseek-v3" "glm-4.7-flash" "mistral-small-4-119b"
 };
 
 /// A model's spec, and facts about its files that affect memory.
@@ -119,8 +120,9 @@ impl ModelDescription {
                     let part = part.strip_suffix(".weight").unwrap_or(part);
                     let mut known = names.gguf.iter().chain(&GGUF_NAMES);
                     let canonical = known.find(|(_, theirs)| *theirs == part).map_or(part, |(ours, _)| ours);
-                    if (names.gguf_columns)(canonical, spec, cols).is_some() {
-                        continue; // The loader permutes its columns, and does not pack it.
+                    // The loader permutes its columns, or parts it by heads, and does not pack it.
+                    if (names.gguf_columns)(canonical, spec, cols).is_some() || BY_HEAD.contains(&canonical) {
+                        continue;
                     }
                     sum
                 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::Dtype;
 
-use super::arch::Names;
+use super::arch::{Names, Rows};
 use super::layers::{Embedding, HalfWeight, Mlp, PackedWeight, Projection};
 use super::tensor_names::{GGUF_NAMES, PREDICTION, PREFIXES, SKIPPED, is_derived};
 use super::weightless::Weightless;
@@ -180,8 +180,9 @@ impl Loader {
         self.linear_with(name, outputs, inputs, bias, None)
     }
 
-    /// `weight`: (out, in); `bias`: (out).
-    fn dense(&self, weight: &Tensor, bias: Option<Tensor>) -> candle_core::Result<Projection> {
+    /// `weight`: (out, in), of any dtype; `bias`: (out).
+    pub(super) fn dense(&self, weight: &Tensor, bias: Option<Tensor>) -> candle_core::Result<Projection> {
+        let weight = &weight.to_dtype(self.formats.dtype)?;
         match self.formats.half_products() {
             true => Ok(Projection::half(Arc::new(HalfWeight::new(weight)?), bias)),
             false => Projection::dense(weight, bias),
@@ -227,7 +228,10 @@ impl Loader {
                     _ => folder.tensor(&stored, &self.device, self.formats.dtype)?,
                 };
                 let tensor = match part {
-                    Some(rows) => tensor.index_select(&indices(&rows)?.to_device(&self.device)?, 0)?,
+                    Some(rows) => {
+                        let rows = indices(&rows.collect::<Vec<_>>())?.to_device(&self.device)?;
+                        tensor.index_select(&rows, 0)?
+                    }
                     None => tensor,
                 };
                 match &shared {
@@ -436,7 +440,7 @@ impl Loader {
     }
 
     /// The tensor that holds the canonical projection `name`, the number of its rows, and those of the projection.
-    fn part_of(&self, name: &str) -> Option<(String, usize, Vec<usize>)> {
+    fn part_of(&self, name: &str) -> Option<(String, usize, Rows)> {
         let parts = match self.checkpoint {
             Checkpoint::Safetensors { .. } => self.names.hf_parts,
             Checkpoint::Gguf(_) => self.names.gguf_parts,
@@ -562,6 +566,16 @@ impl Loader {
                 };
                 format!("{prefix}{stored}")
             }
+        }
+    }
+
+    /// True if the checkpoint has the canonical tensor `name`; synthetic ones have all by their first names.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let stored = self.stored_name(name);
+        match &self.checkpoint {
+            Checkpoint::Gguf(file) => file.contains(&stored),
+            Checkpoint::Safetensors { folder, .. } => folder.contains(&stored),
+            Checkpoint::Weightless(_) => false,
         }
     }
 

@@ -7,8 +7,10 @@ use candle_core::DType;
 use crate::attention::delta::BLOCK;
 use crate::attention::{AttentionShape, LayerKind};
 
+mod latent;
 mod recurrent;
 
+pub use latent::LatentSpec;
 pub use recurrent::{DeltaNetSpec, Mamba2Spec, ShortConvSpec, StateSpec};
 
 /// A decoder-only transformer.
@@ -161,9 +163,21 @@ pub struct AttentionSpec {
     pub bias: AttentionBias,
     /// Rotary position embedding.
     pub rope: RopeSpec,
+    /// Latent attention, if it is that.
+    pub latent: Option<LatentSpec>,
 }
 
 impl AttentionSpec {
+    /// Width of what a score is a product of, before latent attention changes it.
+    pub fn score_width(&self) -> usize {
+        self.latent.map_or(self.head_dim, |latent| latent.plain + self.rope.dims)
+    }
+
+    /// Numbers that the cache keeps of a token: keys and values, or latent keys, which are the values.
+    pub fn cached(&self) -> usize {
+        self.kv_heads * self.head_dim * if self.latent.is_some() { 1 } else { 2 }
+    }
+
     /// The properties that select its kernel, for a dtype.
     pub fn shape(&self, dtype: DType) -> AttentionShape {
         let AttentionSpec { heads, kv_heads, head_dim, scale, window, sinks, .. } = *self;
@@ -278,6 +292,17 @@ pub enum Routing {
         /// (groups, groups kept): keep the groups with the largest sum of their two best corrected scores.
         groups: Option<(usize, usize)>,
     },
+    /// Softmax over all experts, then top k of the groups kept (transformers, `DeepseekV2Moe`, `Mistral4MoE`).
+    SoftmaxGroups {
+        /// Divide the selected weights by their sum plus this epsilon.
+        normalise: Option<f64>,
+        /// Final scale of the weights.
+        scale: f64,
+        /// (groups, groups kept): keep the groups with the largest sum of their best weights.
+        groups: Option<(usize, usize)>,
+        /// How many of them.
+        best: usize,
+    },
 }
 
 /// Rotary position embedding, half-rotation layout (dimension i pairs with i + dims / 2).
@@ -343,6 +368,9 @@ pub struct Yarn {
     pub truncate: bool,
     /// Scale of cosines and sines.
     pub attention_factor: f64,
+    /// `mscale_all_dim`: latent attention multiplies its scores by the square of 0.1 `score_scale` ln(factor) + 1 (transformers,
+    /// `DeepseekV3Attention`).
+    pub score_scale: f64,
     /// Queries at position p are scaled by 1 + `query_beta` ln(1 + floor(p / `original`)) (transformers, `get_llama_4_attn_scale`).
     pub query_beta: f64,
 }
@@ -448,6 +476,9 @@ impl MlpSpec {
 impl AttentionSpec {
     /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
+        if let Some(latent) = self.latent {
+            return latent.parameters(self.heads, self.rope.dims, hidden);
+        }
         let (hidden, heads, head_dim) = (hidden as u128, self.heads as u128, self.head_dim as u128);
         let (q, kv) = (heads * head_dim, self.kv_heads as u128 * head_dim);
         let queries = if self.gated { 2 * q } else { q };
@@ -510,7 +541,8 @@ impl ExpertsSpec {
     pub fn contradiction(&self) -> Option<String> {
         let (experts, per_token) = (self.experts, self.per_token);
         let (groups, kept) = match self.routing {
-            Routing::Sigmoid { groups: Some(groups), .. } => groups,
+            Routing::Sigmoid { groups: Some(groups), .. }
+            | Routing::SoftmaxGroups { groups: Some(groups), .. } => groups,
             _ => (1, 1),
         };
         if groups == 0 || kept > groups || !experts.is_multiple_of(groups) {

@@ -44,6 +44,9 @@ pub const GGUF_NAMES: [(&str, &str); 40] = [
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
+/// Weights of latent attention that the loader parts by heads.
+pub const BY_HEAD: [&str; 3] = ["self_attn.kv_b_proj", "self_attn.k_b_proj", "self_attn.v_b_proj"];
+
 /// Prefixes of the language model in Hugging Face checkpoints.
 pub const PREFIXES: [&str; 5] = ["model.", "model.language_model.", "language_model.model.", "backbone.", ""];
 

@@ -145,8 +145,8 @@ mod tests {
     use super::*;
     use crate::attention::NoObserver;
 
-    /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, and experts with every routing.
-    const TINY: [&str; 14] = [
+    /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, experts with every routing, and latent.
+    const TINY: [&str; 16] = [
         "llama-tiny",
         "smollm3-tiny",
         "qwen2-tiny",
@@ -161,6 +161,8 @@ mod tests {
         "lfm2-moe-tiny",
         "granite-hybrid-moe-tiny",
         "nemotron-h-moe-tiny",
+        "deepseek-v2-tiny",
+        "mistral4-nested-tiny",
     ];
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;

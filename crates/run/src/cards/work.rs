@@ -229,7 +229,7 @@ impl<'a> LayerWork<'a> {
     }
 
     fn cached(&self, a: &AttentionSpec) -> f64 {
-        2.0 * self.size * (a.kv_heads * a.head_dim) as f64
+        self.size * a.cached() as f64
     }
 
     fn score_bytes(&self) -> f64 {

@@ -49,6 +49,10 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/lfm2-8b-a1b.toml", include_str!("../../../../models/lfm2-8b-a1b.toml")),
     ("models/granite-4.0-h-tiny.toml", include_str!("../../../../models/granite-4.0-h-tiny.toml")),
     ("models/nemotron-3-nano-30b-a3b.toml", include_str!("../../../../models/nemotron-3-nano-30b-a3b.toml")),
+    ("models/deepseek-v2-lite-chat.toml", include_str!("../../../../models/deepseek-v2-lite-chat.toml")),
+    ("models/deepseek-v3.toml", include_str!("../../../../models/deepseek-v3.toml")),
+    ("models/glm-4.7-flash.toml", include_str!("../../../../models/glm-4.7-flash.toml")),
+    ("models/mistral-small-4-119b.toml", include_str!("../../../../models/mistral-small-4-119b.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

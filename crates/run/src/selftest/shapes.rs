@@ -30,6 +30,10 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "lfm2-8b-a1b",
     "granite-4.0-h-tiny",
     "nemotron-3-nano-30b-a3b",
+    "deepseek-v2-lite-chat",
+    "deepseek-v3",
+    "glm-4.7-flash",
+    "mistral-small-4-119b",
 ];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;
@@ -104,7 +108,8 @@ fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
         match &mut layer.mixer {
             MixerSpec::Attention(a) => {
                 a.heads = 2 * (a.heads / a.kv_heads.max(1)).clamp(1, 4);
-                a.kv_heads = 2;
+                // The latent head is the only one.
+                a.kv_heads = if a.latent.is_some() { 1 } else { 2 };
                 a.window = a.window.map(|window| window.min(WINDOW));
             }
             MixerSpec::DeltaNet(d) => (d.key_heads, d.value_heads) = (2, 4),

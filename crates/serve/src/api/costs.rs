@@ -5,7 +5,7 @@ use super::attention_request::{Heads, count_heads};
 use super::error::ApiError;
 use super::memory::Held;
 use palimpsest_core::engine::{Branch, Likelihood};
-use palimpsest_core::model::DecoderSpec;
+use palimpsest_core::model::{AttentionSpec, DecoderSpec};
 use palimpsest_run::observe::Measure;
 
 const MASS: u64 = 8 + 4;
@@ -62,7 +62,7 @@ impl Cost {
         if let Some(eviction) = evict {
             let full = spec.layers.iter().filter_map(|layer| layer.attention());
             let full = full.filter(|spec| spec.window.is_none());
-            let width: usize = full.map(|spec| 2 * spec.kv_heads * spec.head_dim).sum();
+            let width: usize = full.map(AttentionSpec::cached).sum();
             cost.kept = (eviction.keys() * width) as u64 * 4;
             cost.base += cost.kept;
         }

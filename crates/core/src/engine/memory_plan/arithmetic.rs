@@ -114,8 +114,12 @@ fn attention_width(a: &AttentionSpec, request: &MemoryRequest, device: DeviceNam
     let size = request.formats().activations.size_in_bytes() as u64;
     let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
     let gate = if a.gated { 3 * q } else { 0 };
+    // Queries of their own width, what they are made of, and values.
+    let latent = a.latent.map_or(0, |latent| {
+        n(a.heads) * n(a.score_width() + latent.value) + n(latent.query_rank.unwrap_or(0))
+    });
     let out = if kernel(a, request, device) == AttentionKernel::Products { 4 } else { size };
-    (2 * q + gate + 4 * kv) * size + 2 * q * out
+    (2 * q + gate + latent + 4 * kv) * size + 2 * q * out
 }
 
 /// Scratch of attention besides inputs and output, for a prefill chunk of `l` tokens and for decode.

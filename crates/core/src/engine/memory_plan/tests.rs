@@ -46,6 +46,26 @@ fn a_window_bounds_the_cache_and_linear_layers_have_a_state_of_fixed_size() {
 }
 
 #[test]
+fn latent_attention_caches_one_vector_a_token_for_all_heads() {
+    // 512 numbers of the latent vector and 64 of the rotated key in each of 27 layers, once for keys and values of 16 heads.
+    let token = 27 * (512 + 64) * 2;
+    let plan = |request| planned("deepseek-v2-lite-chat", &request);
+    assert_eq!(plan(bf16(32_768, 1)).cache(), 32_768 * token);
+    let with = MemoryRequest { branches: Branches::for_answers(3, 100), ..bf16(32_768, 1) };
+    assert_eq!(plan(with).cache(), (32_768 + 3 * (256 + 512 + 100)) * token);
+    let with = MemoryRequest { keeps: vec![Keep::Tokens(300)], ..bf16(32_768, 1) };
+    assert_eq!(plan(with).cache(), (32_768 + 300) * token);
+    // Queries of 192, the latent vector with its norm, keys and values of 128 made of it, and the output, per layer.
+    let heads = 16 * (192 * 2048 + 2 * 128 * 512 + 128 * 2048);
+    let attention = heads + (512 + 64) * 2048 + 512;
+    let expert = 3 * 2048 * 1408;
+    let sparse = 26 * (64 * (expert + 2048) + 2 * expert);
+    let rest = 27 * 2 * 2048 + 3 * 2048 * 10_944 + 2 * 102_400 * 2048 + 2048;
+    // Routers stay f32.
+    assert_eq!(plan(bf16(32_768, 1)).weights(), (27 * attention + sparse + rest + 26 * 64 * 2048) * 2);
+}
+
+#[test]
 fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
     let added = |name: &str| {
         let with = MemoryRequest { branches: Branches::for_answers(3, 100), ..bf16(32_768, 1) };

@@ -32,9 +32,10 @@ impl Policy for ExpectedAttention {
         let turned_back = rotation.t()?.contiguous()?;
         let (mean, covariance) = sums.mean_and_covariance()?;
         let heads = mean.dim(0)?;
-        let mean = (mean.matmul(&turned_back)? / (d as f64).sqrt())?;
+        let width = layer.spec.score_width() as f64;
+        let mean = (mean.matmul(&turned_back)? / width.sqrt())?;
         let covariance = covariance.reshape((heads * d, d))?.matmul(&turned_back)?.reshape((heads, d, d))?;
-        let covariance = (rotation.broadcast_matmul(&covariance)? / (2 * d) as f64)?;
+        let covariance = (rotation.broadcast_matmul(&covariance)? / (2.0 * width))?;
         let mean = mean.unsqueeze(2)?;
         let blocks = (0..keys - SINKS).step_by(BLOCK).map(|start| {
             let k = k.narrow(1, start, BLOCK.min(keys - SINKS - start))?.unsqueeze(1)?;

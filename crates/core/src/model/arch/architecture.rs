@@ -21,7 +21,10 @@ pub type Order = fn(&str, &LayerSpec, usize) -> Option<Vec<usize>>;
 
 /// Where a canonical projection is part of a larger tensor in checkpoints: the tensor's part of the name, its number of rows, and the rows
 /// of the projection.
-pub type Parts = fn(&str, &LayerSpec) -> Option<(&'static str, usize, Vec<usize>)>;
+pub type Parts = fn(&str, &LayerSpec) -> Option<(&'static str, usize, Rows)>;
+
+/// Rows of a tensor; collected when it is known to have them.
+pub type Rows = Box<dyn Iterator<Item = usize>>;
 
 /// Differences from the canonical tensor names and orders (see [`crate::model::Loader`]).
 #[derive(Debug)]

@@ -76,7 +76,8 @@ impl Base {
             ),
             Config::Gguf(meta) => {
                 let value_dim = meta.optional_count("attention.value_length")?.unwrap_or(head_dim);
-                if value_dim != head_dim {
+                // Latent attention has widths of its own.
+                if value_dim != head_dim && !meta.has("blk.0.attn_kv_a_mqa.weight") {
                     let problem = format!(
                         "is {value_dim}, but key heads are {head_dim} wide; only equal widths are read"
                     );
@@ -111,6 +112,7 @@ impl Base {
             truncate: true,
             original: None,
             query_beta: false,
+            latent: false,
         }
     }
 
@@ -126,6 +128,7 @@ impl Base {
             qk_norm: QkNorm::None,
             bias: AttentionBias::None,
             rope,
+            latent: None,
         }
     }
 
@@ -178,7 +181,8 @@ pub fn bias(config: &Config, default: bool) -> Result<AttentionBias, ModelError>
     Ok(if biased { AttentionBias::All } else { AttentionBias::None })
 }
 
-fn head_fault(head_dim: usize) -> Option<String> {
+/// A fault in the number of dimensions that a head rotates in, if any.
+pub fn head_fault(head_dim: usize) -> Option<String> {
     // Frequencies are computed before tensors are read, so bound their number.
     const WIDEST: usize = 1 << 16;
     if !head_dim.is_multiple_of(2) || head_dim == 0 {

@@ -1,6 +1,7 @@
 //! Granite 4.0 and 4.0-H (transformers, `GraniteMoeHybridForCausalLM`): Mamba-2 and attention, with Granite's scales, experts with a shared
 //! one, or the shared one alone.
 
+use super::architecture::Rows;
 use super::base::{Base, INTERMEDIATE, PER_TOKEN, Unsaid, bias, silu};
 use super::mamba::{self, Kind};
 use super::{Architecture, Config, Names, llama, rope};
@@ -130,7 +131,7 @@ fn feed_forward(config: &Config) -> Result<FeedForwardSpec, ModelError> {
 }
 
 /// Gate and up of the shared block are one tensor.
-fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Vec<usize>)> {
+fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Rows)> {
     let (shared, part) = match &layer.feed_forward {
         FeedForwardSpec::Dense(mlp) => (mlp, part.strip_prefix("mlp.")?),
         FeedForwardSpec::Experts(e) => (e.shared.as_ref()?, part.strip_prefix("mlp.shared_experts.")?),
@@ -142,5 +143,5 @@ fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Vec<usiz
         "up_proj" => width..2 * width,
         _ => return None,
     };
-    Some(("shared_mlp.input_linear", 2 * width, rows.collect()))
+    Some(("shared_mlp.input_linear", 2 * width, Box::new(rows)))
 }

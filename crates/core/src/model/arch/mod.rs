@@ -9,6 +9,7 @@ use super::{DecoderSpec, ModelError};
 mod architecture;
 mod base;
 mod config;
+mod deepseek;
 mod fields;
 mod gemma3;
 mod glm4_moe;
@@ -17,6 +18,7 @@ mod granite;
 mod granite_hybrid;
 mod lfm2;
 mod lfm2_moe;
+mod latent;
 mod llama;
 mod mamba;
 mod meta;
@@ -36,7 +38,7 @@ mod rope;
 mod smollm3;
 
 pub use architecture::Architecture;
-pub(super) use architecture::Names;
+pub(super) use architecture::{Names, Rows};
 use config::Config;
 use fields::Fields;
 pub use fields::parse;
@@ -64,18 +66,24 @@ pub const ARCHITECTURES: &[Architecture] = &[
     lfm2_moe::LFM2_MOE,
     granite_hybrid::GRANITE_HYBRID,
     nemotron_h::NEMOTRON_H,
+    deepseek::V2,
+    deepseek::V3,
+    deepseek::GLM4_MOE_LITE,
+    deepseek::MISTRAL4,
 ];
 
 /// Finds the architecture of a config.json and parses its spec; `place` names the file in errors.
 pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
     let fields = Fields::new(config, place)?;
     let found = fields.text("model_type")?;
-    let entry = ARCHITECTURES
-        .iter()
-        .find(|a| a.hf.contains(&found))
-        .ok_or_else(|| unknown(found, |a| Some(a.hf[0])))?;
+    let of_types =
+        |types: &[&str]| ARCHITECTURES.iter().find(|a| types.iter().all(|of_type| a.hf.contains(of_type)));
+    let entry = of_types(&[found]).ok_or_else(|| unknown(found, |a| Some(a.hf[0])))?;
     quantisation::fp8_block(&fields)?;
     let nested = fields.object("text_config")?;
+    // `mistral3` has text models of two architectures.
+    let inner = nested.as_ref().map(|nested| nested.optional_text("model_type")).transpose()?.flatten();
+    let entry = inner.and_then(|inner| of_types(&[found, inner])).unwrap_or(entry);
     let read = nested.as_ref().unwrap_or(&fields);
     if nested.is_some() {
         read.expect_text("model_type", entry.hf)?;

@@ -1,6 +1,7 @@
 //! Phi-4 and Phi-4-mini (transformers, `Phi3ForCausalLM`): queries, keys and values are one tensor, gate and up another. llama.cpp's files
 //! are not read: their factors of LongRoPE and fused tensors are stored otherwise.
 
+use super::architecture::Rows;
 use super::base::{Base, INTERMEDIATE, Unsaid, WINDOW, layer, silu};
 use super::{Architecture, Config, Names, rope};
 use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, ModelError};
@@ -24,7 +25,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     Ok(base.decoder("phi3", vec![layer; base.layers]))
 }
 
-fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Vec<usize>)> {
+fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Rows)> {
     let (a, FeedForwardSpec::Dense(mlp)) = (layer.attention()?, &layer.feed_forward) else { return None };
     let (q, kv, width) = (a.heads * a.head_dim, a.kv_heads * a.head_dim, mlp.intermediate);
     let (larger, all, rows) = match part {
@@ -35,5 +36,5 @@ fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Vec<usiz
         "mlp.up_proj" => ("mlp.gate_up_proj", 2 * width, width..2 * width),
         _ => return None,
     };
-    Some((larger, all, rows.collect()))
+    Some((larger, all, Box::new(rows)))
 }

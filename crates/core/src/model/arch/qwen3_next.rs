@@ -1,6 +1,7 @@
 //! Qwen3-Next (transformers, `Qwen3NextForCausalLM`): the layers of Qwen3.5, whose linear layers' projections are stored together by key
 //! head, with experts. llama.cpp's files keep only strengths and decays together (`ssm_ba`).
 
+use super::architecture::Rows;
 use super::base::{INTERMEDIATE, silu};
 use super::config::Config;
 use super::qwen3_5_moe::{self, SHARED_EXPERT};
@@ -43,28 +44,30 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
 
 /// `in_proj_qkvz` has for each key head its query, its key, then its value heads and their gates; `in_proj_ba` write strengths, then
 /// decays, of its value heads.
-fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Vec<usize>)> {
+fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Rows)> {
     let d = layer.delta_net()?;
     let each = d.value_heads / d.key_heads;
     let values = each * d.value_dim;
     let wide = 2 * d.key_dim + 2 * values;
     // Rows `from..from + width` of each key head's `all`.
-    let of_heads = |from: usize, width: usize, all: usize| {
-        (0..d.key_heads).flat_map(move |head| head * all + from..head * all + from + width)
+    let heads = d.key_heads;
+    let of_heads = move |from: usize, width: usize, all: usize| {
+        (0..heads).flat_map(move |head| head * all + from..head * all + from + width)
     };
     let (name, all) = match part {
         "linear_attn.in_proj_qkv" | "linear_attn.in_proj_z" => ("linear_attn.in_proj_qkvz", wide),
         "linear_attn.in_proj_b" | "linear_attn.in_proj_a" => (STRENGTHS_AND_DECAYS, 2 * each),
         _ => return None,
     };
-    let rows: Vec<usize> = match part {
-        "linear_attn.in_proj_qkv" => of_heads(0, d.key_dim, wide)
-            .chain(of_heads(d.key_dim, d.key_dim, wide))
-            .chain(of_heads(2 * d.key_dim, values, wide))
-            .collect(),
-        "linear_attn.in_proj_z" => of_heads(2 * d.key_dim + values, values, wide).collect(),
-        "linear_attn.in_proj_b" => of_heads(0, each, 2 * each).collect(),
-        _ => of_heads(each, each, 2 * each).collect(),
+    let rows: Rows = match part {
+        "linear_attn.in_proj_qkv" => Box::new(
+            of_heads(0, d.key_dim, wide)
+                .chain(of_heads(d.key_dim, d.key_dim, wide))
+                .chain(of_heads(2 * d.key_dim, values, wide)),
+        ),
+        "linear_attn.in_proj_z" => Box::new(of_heads(2 * d.key_dim + values, values, wide)),
+        "linear_attn.in_proj_b" => Box::new(of_heads(0, each, 2 * each)),
+        _ => Box::new(of_heads(each, each, 2 * each)),
     };
     Some((name, all * d.key_heads, rows))
 }

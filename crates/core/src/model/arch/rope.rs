@@ -22,6 +22,8 @@ pub struct RopeDefaults {
     pub original: Option<f64>,
     /// Queries are scaled by position: `llama_4_scaling_beta` is required.
     pub query_beta: bool,
+    /// Of latent attention, whose GGUF files hold a tenth of `mscale_all_dim`, which is `mscale` in all released models.
+    pub latent: bool,
 }
 
 pub fn read(config: &Config, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
@@ -92,6 +94,7 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
                 beta_slow: p.optional_positive("beta_slow")?.unwrap_or(1.0),
                 truncate: p.flag("truncate", true)?,
                 attention_factor: p.optional_positive("attention_factor")?.unwrap_or(inferred),
+                score_scale: all.unwrap_or(0.0),
                 query_beta: if defaults.query_beta { p.positive("llama_4_scaling_beta")? } else { 0.0 },
             })
         }
@@ -196,7 +199,9 @@ fn from_gguf(meta: &Meta, defaults: RopeDefaults) -> Result<RopeSpec, ModelError
     // A factor without a type is linear scaling in older files.
     let unsaid = if factor.is_some() { "linear" } else { "none" };
     // Stated where `mscale` is `mscale_all_dim`, so that cosines and sines are not scaled.
-    let multiplied = match meta.optional_positive("rope.scaling.yarn_log_multiplier")? {
+    let multiplier = meta.optional_positive("rope.scaling.yarn_log_multiplier")?;
+    let multiplied = match multiplier {
+        Some(_) if defaults.latent => Some(1.0),
         Some(1.0) if defaults.query_beta => Some(1.0),
         None => None,
         Some(x) => {
@@ -222,6 +227,7 @@ fn from_gguf(meta: &Meta, defaults: RopeDefaults) -> Result<RopeSpec, ModelError
                 // The config's value, as in transformers; llama.cpp always uses the default.
                 attention_factor: (attention_factor.or(multiplied))
                     .unwrap_or(Yarn::default_attention_factor(factor)),
+                score_scale: multiplier.filter(|_| defaults.latent).map_or(0.0, |tenth| 10.0 * tenth),
                 query_beta,
             })
         }

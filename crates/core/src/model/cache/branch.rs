@@ -6,7 +6,7 @@
 use candle_core::{Result, Tensor};
 
 use super::fork::{copy_rows, of_rows};
-use super::{Cache, LayerCache, Saved, Windowed, cache_bytes};
+use super::{Cache, LayerCache, Saved, Windowed, cache_bytes, views};
 use crate::attention::SPLIT_K;
 use crate::model::{Formats, MixerSpec};
 
@@ -80,7 +80,7 @@ impl Cache {
         let layers = self.layers.iter().enumerate().map(|(i, layer)| match layer {
             LayerCache::Full { k, v } => {
                 let above = match trunk.map(|trunk| &trunk.layers[i]) {
-                    Some(LayerCache::Full { k, v }) => [Some(k), Some(v)],
+                    Some(LayerCache::Full { k, v }) => [Some(k), v.as_ref()],
                     _ => [None, None],
                 };
                 let tail = |own: &Tensor, above: Option<&Tensor>| {
@@ -93,7 +93,8 @@ impl Cache {
                     copy_rows(own, first - old..length - old, &tail, first - start)?;
                     Ok::<_, candle_core::Error>(tail)
                 };
-                Ok(LayerCache::Full { k: tail(k, above[0])?, v: tail(v, above[1])? })
+                let v = v.as_ref().map(|v| tail(v, above[1])).transpose()?;
+                Ok(LayerCache::Full { k: tail(k, above[0])?, v })
             }
             LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
             LayerCache::State(state) => Ok(LayerCache::State(state.clone())),
@@ -107,7 +108,7 @@ impl Cache {
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
     pub(crate) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
         match &self.layers[layer] {
-            LayerCache::Full { k, v } => Ok(Some((k.narrow(1, 0, end)?, v.narrow(1, 0, end)?))),
+            LayerCache::Full { k, v } => views(k, v.as_ref(), end).map(Some),
             _ => Ok(None),
         }
     }

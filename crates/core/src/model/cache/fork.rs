@@ -11,7 +11,8 @@ impl Cache {
         let capacity = capacity.max(1);
         let layers = self.layers.iter().map(|layer| match layer {
             LayerCache::Full { k, v } => {
-                Ok(LayerCache::Full { k: of_rows(k, capacity)?, v: of_rows(v, capacity)? })
+                let v = v.as_ref().map(|v| of_rows(v, capacity)).transpose()?;
+                Ok(LayerCache::Full { k: of_rows(k, capacity)?, v })
             }
             LayerCache::Windowed(windowed) => windowed.empty_like(capacity).map(LayerCache::Windowed),
             LayerCache::State(state) => {
@@ -47,7 +48,9 @@ impl Cache {
         for (to, from) in fork.layers.iter_mut().zip(&self.layers) {
             if let (LayerCache::Full { k, v }, LayerCache::Full { k: from_k, v: from_v }) = (to, from) {
                 copy_rows(from_k, 0..held, k, 0)?;
-                copy_rows(from_v, 0..held, v, 0)?;
+                if let (Some(v), Some(from_v)) = (v, from_v) {
+                    copy_rows(from_v, 0..held, v, 0)?;
+                }
             }
         }
         fork.length = held;
@@ -68,7 +71,7 @@ impl Cache {
         let held = self.length - self.start;
         for layer in &mut self.layers {
             if let LayerCache::Full { k, v } = layer {
-                for buffer in [k, v] {
+                for buffer in [Some(k), v.as_mut()].into_iter().flatten() {
                     let larger = of_rows(buffer, capacity - self.start)?;
                     copy_rows(buffer, 0..held, &larger, 0)?;
                     *buffer = larger;

@@ -70,7 +70,7 @@ impl Cache {
 
     fn buffers(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
         match self.layers.get(layer) {
-            Some(LayerCache::Full { k, v }) if self.start == 0 => Ok((k, v)),
+            Some(LayerCache::Full { k, v }) if self.start == 0 => Ok((k, v.as_ref().unwrap_or(k))),
             _ => candle_core::bail!("This is a bug: layer {layer} does not keep the keys of all tokens"),
         }
     }

@@ -243,28 +243,39 @@ fn route(logits: &[f32], correction: Option<&[f32]>, spec: &ExpertsSpec) -> Vec<
                 corrected.iter_mut().zip(correction).for_each(|(score, by)| *score += by);
             }
             if let Some((groups, kept)) = groups {
-                keep_groups(&mut corrected, groups, kept);
+                keep_groups(&mut corrected, groups, kept, 2);
             }
-            let mut chosen: Vec<(usize, f32)> = best(&corrected, spec.per_token)
-                .iter()
-                .map(|&(expert, _)| (expert, scores[expert]))
-                .collect();
-            if let Some(eps) = normalise {
-                let sum = chosen.iter().map(|(_, p)| p).sum::<f32>() + eps as f32;
-                chosen.iter_mut().for_each(|(_, p)| *p /= sum);
+            weighted(&corrected, &scores, spec.per_token, normalise, scale)
+        }
+        Routing::SoftmaxGroups { normalise, scale, groups, best } => {
+            let scores = softmax(logits);
+            let mut open = scores.clone();
+            if let Some((groups, kept)) = groups {
+                keep_groups(&mut open, groups, kept, best);
             }
-            chosen.iter_mut().for_each(|(_, p)| *p *= scale as f32);
-            chosen
+            weighted(&open, &scores, spec.per_token, normalise, scale)
         }
     }
 }
 
-/// Masks all experts outside the `kept` groups with the largest sum of their two best scores.
-fn keep_groups(scores: &mut [f32], groups: usize, kept: usize) {
+/// The top `k` by `open` with their weights of `scores`.
+fn weighted(open: &[f32], scores: &[f32], k: usize, normalise: Option<f64>, scale: f64) -> Vec<(usize, f32)> {
+    let mut chosen: Vec<(usize, f32)> =
+        best(open, k).iter().map(|&(expert, _)| (expert, scores[expert])).collect();
+    if let Some(eps) = normalise {
+        let sum = chosen.iter().map(|(_, p)| p).sum::<f32>() + eps as f32;
+        chosen.iter_mut().for_each(|(_, p)| *p /= sum);
+    }
+    chosen.iter_mut().for_each(|(_, p)| *p *= scale as f32);
+    chosen
+}
+
+/// Masks all experts outside the `kept` groups with the largest sum of their `of` best scores.
+fn keep_groups(scores: &mut [f32], groups: usize, kept: usize, of: usize) {
     let size = scores.len() / groups.max(1);
     let sums: Vec<f32> = scores
         .chunks_exact(size.max(1))
-        .map(|group| best(group, 2).iter().map(|(_, score)| score).sum())
+        .map(|group| best(group, of).iter().map(|(_, score)| score).sum())
         .collect();
     let kept: Vec<usize> = best(&sums, kept).iter().map(|&(group, _)| group).collect();
     for (group, scores) in scores.chunks_exact_mut(size.max(1)).enumerate() {

@@ -1,0 +1,32 @@
+//! Latent attention.
+
+/// Multi-head latent attention (transformers, `DeepseekV3Attention`).
+///
+/// The keys and values of all heads are products with one normed vector a token. The cache keeps that vector behind the rotated part of
+/// the key, which all heads share, as the only key/value head: `rope.dims` + `rank` wide, and key and value at once. A head's query is
+/// its rotated part and, behind it, its other part times the head's key weights; what the head reads is multiplied by its value weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatentSpec {
+    /// Width of the vector.
+    pub rank: usize,
+    /// Width of a head's query and key without the rotated part.
+    pub plain: usize,
+    /// Width of a head's value.
+    pub value: usize,
+    /// Width between the two projections of the queries, if there are two, with a norm between them.
+    pub query_rank: Option<usize>,
+    /// The checkpoint pairs neighbouring dimensions for the rotation; the loader puts the pairs apart.
+    pub interleaved: bool,
+}
+
+impl LatentSpec {
+    /// Parameter count for `heads` heads with `rotated` rotated dimensions and a residual stream of width `hidden`.
+    pub fn parameters(&self, heads: usize, rotated: usize, hidden: usize) -> u128 {
+        let wide = |n: usize| n as u128;
+        let (heads, rank, hidden) = (wide(heads), wide(self.rank), wide(hidden));
+        let q = heads * wide(self.plain + rotated);
+        let queries = self.query_rank.map_or(hidden * q, |between| (hidden + q + 1) * wide(between));
+        let latent = (hidden + 1) * rank + hidden * wide(rotated);
+        queries + latent + heads * (wide(self.plain + self.value) * rank + wide(self.value) * hidden)
+    }
+}
