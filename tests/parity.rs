@@ -18,6 +18,7 @@ mod measures;
 mod own_text;
 pub mod reference;
 mod released;
+mod selected;
 mod serving;
 pub mod subject;
 mod thread;

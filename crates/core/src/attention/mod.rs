@@ -22,6 +22,7 @@ mod mass;
 mod masses;
 mod observer;
 mod row_masses;
+mod selected;
 mod share;
 mod site;
 mod store;
@@ -39,6 +40,7 @@ pub use mass::MassObserver;
 pub use masses::{DeltaMasses, EachMasses, Masses, SpanError};
 pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Term, Wanted};
 pub(crate) use row_masses::RowMasses;
+pub use selected::{Selected, SelectedObserver};
 pub use share::{Uniform, uniform_share};
 pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
 pub use store::{
