@@ -96,6 +96,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         limit: None,
         limit_probes: None,
         attention: true,
+        selected: false,
         version: "0.1.0".to_owned(),
         sample: None,
         memory: Vec::new(),

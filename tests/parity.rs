@@ -20,6 +20,7 @@ mod own_text;
 pub mod reference;
 mod released;
 pub mod routes;
+mod selected;
 mod serving;
 pub mod subject;
 mod thread;

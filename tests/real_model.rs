@@ -199,6 +199,7 @@ fn ask(
         // Sampled, so that answers depend on more than the argmax.
         sampling: Sampling { temperature: 0.7, top_p: 0.9, seed: 11, max_new_tokens: NEW_TOKENS },
         attention: true,
+        selected: false,
         answer_rows: true,
         share_prefix: true,
     };
@@ -376,7 +377,8 @@ fn contrasts_of_the_sample_are_those_of_transformers() {
     let cases = cases_in_memory(&DOSE, (DOSE.sample)(SampleSpec::default()).unwrap());
     assert_eq!(expected.len(), cases.len());
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 1 };
-    let options = SubjectOptions { sampling, attention: true, answer_rows: true, share_prefix: true };
+    let options =
+        SubjectOptions { sampling, attention: true, selected: false, answer_rows: true, share_prefix: true };
     let stop = AtomicBool::new(false);
     for (case, expected) in cases.into_iter().map(Result::unwrap).zip(expected) {
         let builder = PromptBuilder::new(Templates::load(&DOSE, None).unwrap(), model.template().clone());

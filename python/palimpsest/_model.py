@@ -113,6 +113,7 @@ class Model:
         targets: Sequence[Target] = (),
         knockouts: Sequence[str] = (),
         evict: str | None = None,
+        selected: bool = False,
     ) -> Trace:
         """Reads a prompt once and measures whose attention goes where.
 
@@ -127,6 +128,9 @@ class Model:
         - `evict`: keys of the text before the question (the span `query`, else what follows the last span) that the question does not see:
           `"snapkv:0.25"`, as of `palimpsest run --evict`; `Trace.kept` has what was kept. Not together with knock-outs, largest keys,
           targets and lengths.
+        - `selected`: also `selected` and `forgone` [layers, rows, spans]: the share of the span's tokens that the layer's sliding window
+          left to the row, and the mass that the row would pay to the others over all keys. It keeps the windowed layers' keys, half of
+          what whole caches of them take, beside the memory planned at opening.
 
         >>> model.trace(prompt, rows=["query"], heads="mean", knockouts=["query->old"]).to_numpy()[:, 0, 0, 0].max()
         np.float32(0.0)
@@ -134,7 +138,7 @@ class Model:
         ['old', 'new']
         """
         rows = self._rows(prompt, rows)
-        asked = _asked(rows, measures, top_keys, targets, knockouts, evict)
+        asked = _asked(rows, measures, top_keys, targets, knockouts, evict) | {"selected": selected}
         if not prompt.spans:
             raise _native.Error("prompt: no span is named; name parts of the text with spans={label: text}")
         with progress(len(prompt), "prefill", "tokens") as told:

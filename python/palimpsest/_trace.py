@@ -38,6 +38,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "delta_share_each": ("delta_layer", "value_head", "generated", "span"),
     "generated": ("generated",),
     "kept": ("kept_layer", "kv_head", "span"),
+    "selected": ("layer", "row", "span"),
+    "forgone": ("layer", "row", "span"),
 }
 _BY_ROW = ("mass", "share", "density", "value_norm", "output_norm", "sink")
 
@@ -55,6 +57,7 @@ class Trace:
     | `attribution_other` | float32 [targets, parts] | the rest of it: feed-forwards and the embedding |
     | `mass_each` | float32 [layers, heads, generated, spans] | the same of each generated token |
     | `kept` | float32 [layers that evict, KV heads, spans] | with `evict`, the share of each span's keys that was kept; NaN behind the question's begin |
+    | `selected`, `forgone` | float32 [layers, rows, spans] | share of the span that the layers' choices left to the row, and dense mass on the rest |
     | `first_token` | float32 [layers, heads, rows] | mass on the prompt's first token, an attention sink; its spans' masses include it |
     | `sink`, `delta_signed`, `delta_share`, `generated` | | as in the file of `palimpsest trace` |
 

@@ -31,6 +31,7 @@ Examples:
   palimpsest causes runs/first --total
   palimpsest causes runs/first --replace
   palimpsest causes runs/first --repair 0,16,64,256,all
+  palimpsest causes runs/gemma3 --force
   palimpsest causes runs/first --carriers
   palimpsest causes runs/thinking --thoughts
   palimpsest causes runs/first --contextcite 32
@@ -55,8 +56,10 @@ Examples:
 /// neutral text of equal length, so that later text keeps its positions. --carriers hides each evidence session from the question on and
 /// from one later session, to find the later sessions that hold its content. --repair replaces each evidence session too, but reads again
 /// only its own rows and the N later rows that attended most to it, as a cache is repaired after an edit; the exact replacement is measured
-/// beside it. --thoughts tells, for answers after a thought, what of an evidence session's effect goes through the thought's rows, and
-/// through which of its sentences; its text stays as it was. These six print first how much they will compute.
+/// beside it. --force is the inverse of hiding: layers with a sliding window see the session, at its place, in addition to their window,
+/// from the question on; a loss below 0 says that the answer gains. --thoughts tells, for answers after a thought, what of an evidence
+/// session's effect goes through the thought's rows, and through which of its sentences; its text stays as it was. These seven print first
+/// how much they will compute.
 ///
 /// --contrast takes, for a benchmark whose questions name values (dose), the contrast log p(current value) - log p(stale value) in place of
 /// the answer's log probability. Rows go to DIR/contrast-causes.jsonl, measures of the prompt's last position to DIR/causes-contrast/.
@@ -74,7 +77,7 @@ pub struct Args {
     #[arg(long, help_heading = "Paths and controls")]
     softmax_only: bool,
     /// Random stretches per case that are hidden as controls; each takes a forward pass per answer; 0 for none
-    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "replace", "repair", "carriers", "thoughts", "contextcite"], help_heading = "Paths and controls")]
+    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "replace", "repair", "force", "carriers", "thoughts", "contextcite"], help_heading = "Paths and controls")]
     controls: usize,
     /// Remove each session instead of hiding it, and compute the rest again
     #[arg(long, groups = ["left_out", "chosen"], conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
@@ -85,6 +88,9 @@ pub struct Args {
     /// Repair the cache after the replacement of each evidence session: read it and N later rows again (`all`: all of them)
     #[arg(long, value_name = "N,...", value_delimiter = ',', conflicts_with_all = ["windows", "softmax_only", "contextcite", "left_out", "passed_on"], help_heading = "Removal")]
     repair: Vec<Later>,
+    /// Show each session to layers with a sliding window, in addition to what their window holds
+    #[arg(long, group = "chosen", conflicts_with_all = ["windows", "softmax_only", "contextcite", "left_out", "passed_on", "repair"], help_heading = "Paths and controls")]
+    force: bool,
     /// Find the later sessions that hold content of the evidence
     #[arg(long, group = "passed_on", conflicts_with_all = ["windows", "contextcite", "left_out"], help_heading = "Paths and controls")]
     carriers: bool,
@@ -94,7 +100,7 @@ pub struct Args {
     /// --carriers, --thoughts: try single later sessions or sentences if hiding the evidence from all of them costs at least NATS more
     #[arg(long, value_name = "NATS", default_value_t = carriers::LEAST, requires = "passed_on", help_heading = "Paths and controls")]
     least: f64,
-    /// Sessions that --total removes [default: all], --replace replaces and --thoughts hides [default: evidence]
+    /// Sessions that --total removes and --force shows [default: all], --replace replaces and --thoughts hides [default: evidence]
     #[arg(long, value_enum, requires = "chosen", help_heading = "Removal")]
     sessions: Option<SessionChoice>,
     /// Score the answer given N random subsets of the sessions, and fit a sparse linear function of the sessions present
@@ -121,9 +127,19 @@ fn controls(typed: &str) -> Result<usize, WrongValue> {
 impl Args {
     fn way(&self) -> Way {
         let &Args {
-            total, replace, contextcite, ablate, seed, windows, softmax_only, controls, least, ..
+            total,
+            replace,
+            force,
+            contextcite,
+            ablate,
+            seed,
+            windows,
+            softmax_only,
+            controls,
+            least,
+            ..
         } = self;
-        let usual = if total { SessionChoice::All } else { SessionChoice::Evidence };
+        let usual = if total || force { SessionChoice::All } else { SessionChoice::Evidence };
         let sessions = self.sessions.unwrap_or(usual);
         match contextcite {
             Some(subsets) => {
@@ -132,6 +148,7 @@ impl Args {
             None if !self.repair.is_empty() => {
                 Way::Repaired(RepairOptions { later: self.repair.iter().map(|later| later.0).collect() })
             }
+            None if force => Way::Forced(sessions),
             None if self.carriers => Way::Carriers(CarrierOptions { softmax_only, least }),
             None if self.thoughts => Way::Thoughts(ThoughtOptions { sessions, softmax_only, least }),
             None if total || replace => Way::Removed(RemovalOptions { sessions, replace }),
@@ -142,7 +159,8 @@ impl Args {
 
 pub fn run(args: Args) -> anyhow::Result<()> {
     let place = args.dir.display();
-    let run = Reread::open(&args.dir)?;
+    let mut run = Reread::open(&args.dir)?;
+    run.whole_windows = args.force;
     run.check_attention()?;
     read_lines(&args.dir)?;
     let metric = if args.contrast { Measure::Contrast } else { Measure::LogP };
@@ -162,7 +180,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ways::measure(&run.folder, &mut model, way.clone(), &stop, true)?;
     let file = args.dir.join(if args.contrast { CONTRAST_CAUSES } else { CAUSES });
     note(format_args!("{done} rows added to {}, {skipped} were there", file.display()));
-    for (what, (seconds, tokens)) in [("histories", histories), ("forward passes with text hidden", readings)]
+    for (what, (seconds, tokens)) in
+        [("histories", histories), ("forward passes with text hidden or shown", readings)]
     {
         if tokens > 0 {
             note(format_args!("{what}: {tokens} tokens in {seconds:.1} s"));

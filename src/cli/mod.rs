@@ -33,6 +33,7 @@ mod memory;
 mod memory_check;
 mod merge;
 mod model;
+mod model_parity;
 #[cfg(feature = "serve")]
 mod other_users;
 mod output;

@@ -1,4 +1,4 @@
-//! `palimpsest model`: list, fetch, describe, extend, plan and try models.
+//! `palimpsest model`: list, fetch, describe, extend, plan and try models, and hold other engines' numbers against ours.
 
 use std::path::PathBuf;
 
@@ -25,9 +25,10 @@ Examples:
   palimpsest model info ./weights.gguf
   palimpsest model extend qwen3-8b --rope-scaling yarn:4:32768 --out ./qwen3-8b-131k
   palimpsest model plan qwen3-8b --context 131072 --card a100-80
-  palimpsest model try qwen3-8b --context 32768 --device cuda:0";
+  palimpsest model try qwen3-8b --context 32768 --device cuda:0
+  palimpsest model parity ./qwen3-8b --against dumped.safetensors";
 
-/// List, fetch, describe, extend, plan and try models.
+/// List, fetch, describe, extend, plan and try models, and hold other engines' numbers against ours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -70,6 +71,7 @@ enum Command {
     Plan(PlanArgs),
     #[command(name = "try")]
     Trial(super::trial::Args),
+    Parity(super::model_parity::Args),
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -108,6 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Command::Plan(args) => plan_text(&args)?,
         Command::Trial(args) => super::trial::text(&args)?,
+        Command::Parity(args) => return super::model_parity::run(&args),
     };
     super::write_out(text.as_bytes())
 }

@@ -69,6 +69,8 @@ Examples:
 /// would give within each layer's window, which metadata `windows` has (null: a row sees all before it). `first_token` f32 [layers, heads,
 /// rows] is the mass on the first token, which its spans' masses include. A model with Gated DeltaNet layers adds their implicit
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
+/// `--selected` adds `selected` and `forgone` f32 [layers, rows, spans] (docs/measures.md): the share of a span's tokens that the layer's
+/// window left to the row, and the mass that the row would pay to the others over all keys. A job asks for it with "selected": true.
 /// `top_keys` u32 and `top_weights` f32 [layers, heads, row positions, k] are what each row pays most to, largest first, the spans of
 /// `rows` one after the other (metadata `top_positions`); where a row sees fewer than k keys, 4294967295 and 0.
 /// `density` f32 [layers, heads, rows, spans] is mass over share, NaN where a row sees nothing of a span.
@@ -112,6 +114,9 @@ pub struct Args {
     /// messages a token that ends the answer ends it
     #[arg(long, value_name = "N", default_value_t = 0)]
     generate: usize,
+    /// Also measure what sliding windows left of each span, and the attention forgone on the rest; this keeps the windowed layers' keys
+    #[arg(long, conflicts_with = "jobs")]
+    selected: bool,
     /// Read the prompt without the knock-outs, too, and print both side by side; with --jobs each job that has some
     #[arg(long)]
     compare: bool,
@@ -219,7 +224,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     match (&args.tokens, &args.jobs) {
         (Some(tokens), _) => {
-            let job = of_tokens(tokens, args.generate)?;
+            let job = of_tokens(tokens, args.generate, args.selected)?;
             super::writable(&args.out)?;
             let passes = traced(&args.out, &loading, &job, find, recorder)?;
             if args.compare {
@@ -291,7 +296,7 @@ fn traced(
     Ok(passes)
 }
 
-fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
+fn of_tokens(path: &Path, generate: usize, selected: bool) -> anyhow::Result<TraceJob> {
     let reading = timing::io();
     let place = path.display().to_string();
     let text = text_file::read(path).with_context(|| place.clone())?;
@@ -304,6 +309,7 @@ fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
         logits: file.logits,
         knockouts: file.knockouts.into_iter().map(Knockout::from).collect(),
         top_keys: file.top_keys,
+        selected,
         measures: file.measures,
         targets: file.targets,
         generate: Some(generate),
@@ -352,6 +358,7 @@ fn of_flags(args: &Args) -> anyhow::Result<(ObserveRequest, Vec<NamedSpan>, Stri
         knockouts: blocked.collect::<Result<_, _>>().with_context(|| place.clone())?,
         measures: measures.map_err(anyhow::Error::msg)?,
         top_keys: *top_keys,
+        selected: args.selected,
         logits: *logits,
         targets: target.into_iter().collect(),
         generate: Some(args.generate),

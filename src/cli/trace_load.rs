@@ -47,6 +47,7 @@ pub(super) fn load(
             rows: most(&|job| job.observed().rows),
             keys: most(&|job| job.observed().keys),
             generated: most(&|job| job.observed().generated),
+            selected: jobs.iter().any(|job| job.observe.selected),
         },
         ..args.request(room, engine::default_dtype(&devices), names)?
     };

@@ -97,6 +97,12 @@ fn mean<'a>(values: impl ExactSizeIterator<Item = &'a f32>) -> f64 {
     sum(values) / n
 }
 
+/// `None` if all are NaN.
+fn mean_of_known<'a>(values: impl Iterator<Item = &'a f32>) -> Option<f64> {
+    let known: Vec<&f32> = values.filter(|value| !value.is_nan()).collect();
+    (!known.is_empty()).then(|| mean(known.into_iter()))
+}
+
 fn sum<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
     values.map(|value| f64::from(*value)).sum()
 }
@@ -216,6 +222,11 @@ impl Words<'_> {
         }
         if let ([_], false) = (passes, rows.is_empty()) {
             text.push_str("even: the mass of uniform attention; mass/even is above 1 for more than that\n");
+            if passes[0].selected.is_some() {
+                text.push_str(
+                    "selected: the share of the span that the layers' windows left to the row; forgone: its mass on the rest over all keys\n",
+                );
+            }
         }
         if !rows.is_empty() && overlap(keys) {
             text.push_str("some spans share tokens, so that their masses do not add up\n");
@@ -266,6 +277,13 @@ impl Words<'_> {
                 "head, knocked out",
             ]),
         }];
+        let selected = match passes {
+            [traced] => traced.selected.as_ref().zip(places.first().copied().flatten()),
+            _ => None,
+        };
+        if selected.is_some() {
+            lines[0].extend(cells(["selected", "forgone"]));
+        }
         let one = |nth: usize, part: usize| found.get(nth).and_then(|parts| parts.get(part));
         for part in 0..found.iter().map(Vec::len).max().unwrap_or(0) {
             let Some(known) = (0..passes.len()).find_map(|nth| one(nth, part)) else { continue };
@@ -280,6 +298,11 @@ impl Words<'_> {
                 line.push(density.or(even.map(|_| "-".to_owned())).unwrap_or_default());
                 if known.label != ELSEWHERE {
                     line.extend(known.head());
+                }
+                if let Some((found, r)) = selected.filter(|_| part < self.job.observe.keys.len()) {
+                    let share = mean_of_known(found.selected.slice(s![.., r, part]).iter());
+                    line.push(share.map_or_else(|| "-".to_owned(), percent));
+                    line.push(percent(mean(found.forgone.slice(s![.., r, part]).iter())));
                 }
             } else {
                 let change = one(0, part).zip(one(1, part)).map(|(a, b)| 100.0 * (b.mean - a.mean));
@@ -408,6 +431,15 @@ impl Words<'_> {
             ("mass".to_owned(), by_span(|part| part.mean)),
             ("share".to_owned(), by_span(|part| part.even.unwrap_or(0.0))),
         ]);
+        if let Some(found) = &traced.selected {
+            for (name, by_layer) in [("selected", &found.selected), ("forgone", &found.forgone)] {
+                let of_span = |r: usize, k: usize| mean_of_known(by_layer.slice(s![.., r, k]).iter());
+                let spans = self.job.observe.keys.iter().enumerate();
+                let of_row =
+                    |r: usize| spans.clone().map(|(k, span)| (span.label.clone(), json!(of_span(r, k))));
+                fields.insert(name.to_owned(), by_row(&|r| of_row(r).collect::<Map<_, _>>().into()));
+            }
+        }
         fields.extend(masses.first_token.as_ref().map(|mass| ("first_token".to_owned(), alone(mass))));
         fields.extend(masses.sink.as_ref().map(|mass| ("sink".to_owned(), alone(mass))));
         let text = |id: u32| self.tokenizer.and_then(|of| of.decode(&[id], false).ok());

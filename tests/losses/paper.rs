@@ -143,6 +143,7 @@ fn traces(column: &Column, stated: Option<&Stated<'_>>) -> Vec<Trace> {
             show: Show::Ranked,
             answer: None,
             densities: &[],
+            selected: &[],
             effects: &Effects::default(),
             // Instances with the new fact come first.
             right: Known::of(at >= column.failures),
@@ -229,6 +230,7 @@ fn short(k: usize) -> Trace {
         show: Show::Ranked,
         answer: None,
         densities: &[],
+        selected: &[],
         effects: &Effects::default(),
         right: Known::Unknown,
     };

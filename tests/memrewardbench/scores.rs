@@ -28,7 +28,7 @@ const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
 
 fn options(share_prefix: bool) -> SubjectOptions {
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 8 };
-    SubjectOptions { sampling, attention: true, answer_rows: true, share_prefix }
+    SubjectOptions { sampling, attention: true, selected: false, answer_rows: true, share_prefix }
 }
 
 /// Outcome of a case's only probe.

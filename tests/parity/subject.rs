@@ -32,7 +32,7 @@ fn ask(
 ) -> Vec<Result<ProbeOutcome, palimpsest::runs::rows::NoAnswer>> {
     let builder = PromptBuilder::new(templates.clone(), model.template().clone());
     let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-    let options = SubjectOptions { sampling, attention, answer_rows: true, share_prefix };
+    let options = SubjectOptions { sampling, attention, selected: false, answer_rows: true, share_prefix };
     let stop = AtomicBool::new(false);
     let mut outcomes = Vec::new();
     let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), options.sampling.max_new_tokens);
@@ -174,7 +174,13 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
         let mut model = model_for(TINY[0], 8192, branches);
         let builder = PromptBuilder::new(Templates::load(&STALE, None).unwrap(), model.template().clone());
         let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-        let options = SubjectOptions { sampling, attention: false, answer_rows: true, share_prefix: true };
+        let options = SubjectOptions {
+            sampling,
+            attention: false,
+            selected: false,
+            answer_rows: true,
+            share_prefix: true,
+        };
         let stop = AtomicBool::new(false);
         let mut text = String::new();
         let cut = Cut::of_model(Truncation::Evidence, 0, model.text(), options.sampling.max_new_tokens);
@@ -213,6 +219,7 @@ fn stopped(
     let options = SubjectOptions {
         sampling: Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 24 },
         attention: true,
+        selected: false,
         answer_rows: true,
         share_prefix: true,
     };

@@ -73,7 +73,13 @@ pub fn model(name: &str, branches: Branches) -> LocalModel {
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 6 };
 
 fn options() -> SubjectOptions {
-    SubjectOptions { sampling: SAMPLING, attention: true, answer_rows: true, share_prefix: true }
+    SubjectOptions {
+        sampling: SAMPLING,
+        attention: true,
+        selected: false,
+        answer_rows: true,
+        share_prefix: true,
+    }
 }
 
 fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> ModelSubject<'a> {

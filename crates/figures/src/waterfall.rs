@@ -35,9 +35,13 @@ pub(super) fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
     let found: Vec<(String, Bars)> = conditions.map(of_condition).collect();
     let strokes = Named::of(found.iter().flat_map(|(_, bars)| bars).map(|(role, _)| role.as_str()));
     let colour = |role: &str| strokes.stroke(role).colour;
+    let steps = || found.iter().flat_map(|(_, bars)| bars).flat_map(|(_, steps)| steps);
+    let selected = steps().any(|step| step.stage == Stage::Selected);
+    let stages: Vec<Stage> =
+        Stage::ALL.into_iter().filter(|stage| *stage != Stage::Selected || selected).collect();
     let panel = |(title, bars): &(String, Bars)| {
-        let marks = (0..Stage::ALL.len()).flat_map(|stage| stage_marks(stage, bars, &colour));
-        let x = Across::Names(Stage::ALL.map(|stage| stage.key().to_owned()).into());
+        let marks = stages.iter().enumerate().flat_map(|at| stage_marks(at, bars, &colour));
+        let x = Across::Names(stages.iter().map(|stage| stage.key().to_owned()).collect());
         vec![Panel { title: title.clone(), marks: marks.collect(), x, ..Panel::default() }]
     };
     let legend = strokes.0.iter().map(|(role, stroke)| (Sample::Bar(stroke.colour), role.replace('_', " ")));
@@ -47,23 +51,28 @@ pub(super) fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
         percent: true,
         rows: found.iter().map(panel).collect(),
         legend: legend.collect(),
-        panel: (58 * Stage::ALL.len() as i32, 130),
+        panel: (58 * stages.len() as i32, 130),
         // Room for the count above a full bar.
         axes: vec![ValueAxis { reference: None, linear: Some((0.0, 1.08)) }],
         ..Sheet::default()
     };
-    sheet.figure("memory-waterfall", caption(losses), csv(losses))
+    sheet.figure("memory-waterfall", caption(losses, selected), csv(losses))
 }
 
-fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str) -> Colour) -> Vec<Mark> {
+fn stage_marks(
+    (at, stage): (usize, &Stage),
+    bars: &[(String, Vec<Step>)],
+    colour: &impl Fn(&str) -> Colour,
+) -> Vec<Mark> {
     const FILLED: f64 = 0.72;
-    let middle = stage as f64;
+    let middle = at as f64;
+    let of_stage = |steps: &[Step]| steps.iter().find(|step| step.stage == *stage).copied();
     let wide = FILLED / bars.len().max(1) as f64;
     let mut marks = Vec::new();
     for (at, (role, steps)) in bars.iter().enumerate() {
         let from = middle - FILLED / 2.0 + at as f64 * wide;
         let place = |part: f64| from + part * wide;
-        let Some(step) = steps.get(stage) else { continue };
+        let Some(step) = of_stage(steps) else { continue };
         let (_, left) = step.shown();
         let Some([certain, possible]) = left.shares() else { continue };
         let bar = |low: f64, high: f64, opacity: f64| {
@@ -85,20 +94,22 @@ fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str
         };
         marks.push(Mark::Words((place(0.5), high), text, wide * 1.2));
     }
-    if bars.iter().all(|(_, steps)| steps.get(stage).is_none_or(|step| step.left.of == 0)) {
+    if bars.iter().all(|(_, steps)| of_stage(steps).is_none_or(|step| step.left.of == 0)) {
         marks.push(Mark::Words((middle, 0.0), "not measured".to_owned(), 1.0));
     }
     marks
 }
 
-fn caption(losses: &Losses) -> String {
+fn caption(losses: &Losses, selected: bool) -> String {
+    let selected =
+        if selected { "selected: some layer's choice of keys leaves the query a token of it; " } else { "" };
     let right = match (&losses.judge, &losses.no_result) {
         (Some(judge), None) => format!("right: the answer is right by {judge}"),
         _ => "right: nobody judged".to_owned(),
     };
     format!(
         "Of the facts of all questions, those that are left at each stage: written: some event wrote a memory from the evidence; kept: an active \
-         memory of the final store carries it; retrieved: one is in the list that the condition takes; shown: and fitted the context; attended: \
+         memory of the final store carries it; retrieved: one is in the list that the condition takes; shown: and fitted the context; {selected}attended: \
          the query's density on it is above that of the memories next in rank that carry no evidence, and among the 3 highest; used: hiding it \
          costs the answer more log-probability a token than 95% of the control stretches, or changes its likeliest tokens; {right}. A stage that \
          was not measured stops no fact. Pale: those of which it is not known, up to all that are possible. Numbers: facts; whiskers: 95% \

@@ -36,7 +36,8 @@ impl Effects {
                 AblationKind::Control
                 | AblationKind::Replaced
                 | AblationKind::Repaired
-                | AblationKind::Carried => continue,
+                | AblationKind::Carried
+                | AblationKind::Forced => continue,
             };
             if let Some(role) = &row.role {
                 let pool = controls.get(&(&row.answer, row.layers)).into_iter().flatten();

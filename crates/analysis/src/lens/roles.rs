@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ndarray::Axis;
+use ndarray::{Axis, s};
 
 use super::layers::{ByLayer, Layer, LayerKind, mean_over};
 use super::paid::{Paid, densities_of, in_role, of_rows};
@@ -109,12 +109,23 @@ pub fn memory_densities(path: &Path, store: &AttentionStore) -> Result<Vec<(usiz
     let densities = densities_of(&mass, &share); // (layers, keys)
     let kind = LayerKind::ALL.into_iter().find(|kind| layers.iter().any(|layer| layer.kind == *kind));
     let mean = |key: usize| mean_over(&layers, kind?, &densities.column(key).to_vec());
-    let of_memory = |(key, span): (usize, &Span)| {
-        let rank = span.segment().filter(|_| span.label.split('[').next() == Some(MEMORY))?;
-        Some((rank, mean(key)?))
-    };
+    let of_memory = |(key, span): (usize, &Span)| Some((memory_rank(span)?, mean(key)?));
     let mut found: Vec<(usize, f64)> = store.keys.iter().enumerate().filter_map(of_memory).collect();
     found.retain(|(_, density)| density.is_finite());
     found.sort_by_key(|(rank, _)| *rank);
     Ok(found)
+}
+
+fn memory_rank(span: &Span) -> Option<usize> {
+    span.segment().filter(|_| span.label.split('[').next() == Some(MEMORY))
+}
+
+/// By rank of each memory: true if some layer's choice of keys left the query a token of it. Empty without a query row or the tensor.
+pub fn memory_selected(store: &AttentionStore) -> Vec<(usize, bool)> {
+    let (Some(found), Some(&row)) = (&store.selected, in_role(&store.rows, QUERY).first()) else {
+        return Vec::new();
+    };
+    let is_seen = |key: usize| found.selected.slice(s![.., row, key]).iter().any(|share| *share > 0.0);
+    let keys = store.keys.iter().enumerate();
+    keys.filter_map(|(key, span)| Some((memory_rank(span)?, is_seen(key)))).collect()
 }

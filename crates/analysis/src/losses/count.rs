@@ -319,7 +319,7 @@ impl Step {
     }
 }
 
-/// Waterfall of the facts in a role. Unmeasured stages neither stop nor count a fact.
+/// Waterfall of the facts in a role. Unmeasured stages neither stop nor count a fact; [`Stage::Selected`] is then left out.
 pub fn waterfall(traces: &[&Trace], role: &str) -> Vec<Step> {
     let facts: Vec<&FactTrace> = in_role(traces, role).map(|(_, _, fact)| fact).collect();
     let step = |(at, stage): (usize, Stage)| {
@@ -330,7 +330,8 @@ pub fn waterfall(traces: &[&Trace], role: &str) -> Vec<Step> {
         let left = if arrow.of == 0 && arrow.unknown > 0 { Count { of: 0, ..left } } else { left };
         Step { stage, arrow, left }
     };
-    Stage::ALL.into_iter().enumerate().map(step).collect()
+    let steps = Stage::ALL.into_iter().enumerate().map(step);
+    steps.filter(|step| step.stage != Stage::Selected || step.arrow.of > 0).collect()
 }
 
 /// All numbers of some traces. Store and search numbers belong to the system, not to the condition.

@@ -1,11 +1,12 @@
-//! Losses of facts between a memory system's store and the answer: written, kept, retrieved, shown, attended, used, right.
+//! Losses of facts between a memory system's store and the answer: written, kept, retrieved, shown, selected, attended,
+//! used, right.
 //!
 //! Counts a run's memory events, dumps, searches, answers, verdicts, attention and causal effects. Reads files only. Used by `table
 //! --memory`, `figures` and `report`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lens::roles::memory_densities;
+use crate::lens::roles::{memory_densities, memory_selected};
 use crate::records::Record;
 use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::ground::jsonl::JsonlError;
@@ -115,6 +116,9 @@ impl Losses {
     }
 }
 
+/// Of an answer's memories by rank: densities, and which of them some layer's choice had.
+type Read = (Vec<(usize, f64)>, Vec<(usize, bool)>);
+
 struct Reader<'a> {
     run: &'a RunFolder,
     benchmark: &'static Benchmark,
@@ -176,12 +180,14 @@ impl Reader<'_> {
         condition: &mut ConditionLosses,
     ) -> Result<(), LossError> {
         let Record { case, probe, row: answer, .. } = *record;
+        let (densities, selected) = answer.map_or(Ok(Read::default()), |row| self.read(row))?;
         let evidence = Evidence {
             rows,
             k: condition.shown.k,
             show: condition.shown.show,
             answer,
-            densities: &answer.map_or(Ok(Vec::new()), |row| self.densities(row))?,
+            densities: &densities,
+            selected: &selected,
             effects: &self.effects,
             right: self.right(record),
         };
@@ -200,10 +206,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn densities(&self, row: &AnswerRow) -> Result<Vec<(usize, f64)>, LossError> {
-        let Some(store) = self.run.attention(row)? else { return Ok(Vec::new()) };
+    fn read(&self, row: &AnswerRow) -> Result<Read, LossError> {
+        let Some(store) = self.run.attention(row)? else { return Ok(Read::default()) };
         let path = self.run.dir.join(row.attention.as_deref().unwrap_or_default());
-        Ok(memory_densities(&path, &store)?)
+        Ok((memory_densities(&path, &store)?, memory_selected(&store)))
     }
 
     /// Answers without a verdict are wrong; with scores, only the best one is right.

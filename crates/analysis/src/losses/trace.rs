@@ -23,6 +23,8 @@ pub enum Stage {
     /// A memory in the condition's list carries it.
     Retrieved,
     Shown,
+    /// Some layer's choice of keys leaves the query a token of it; files without `selected` do not tell.
+    Selected,
     /// The query attends to it ([`super::reading`]).
     Attended,
     /// The answer depends on it ([`super::reading`]).
@@ -31,11 +33,12 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Stage; 7] = [
+    pub const ALL: [Stage; 8] = [
         Stage::Written,
         Stage::Kept,
         Stage::Retrieved,
         Stage::Shown,
+        Stage::Selected,
         Stage::Attended,
         Stage::Used,
         Stage::Right,
@@ -43,7 +46,7 @@ impl Stage {
 
     /// True if measured only on answers with recorded attention or causes.
     pub fn is_of_sample(self) -> bool {
-        matches!(self, Stage::Attended | Stage::Used)
+        matches!(self, Stage::Selected | Stage::Attended | Stage::Used)
     }
 
     pub fn key(self) -> &'static str {
@@ -52,6 +55,7 @@ impl Stage {
             Stage::Kept => "kept",
             Stage::Retrieved => "retrieved",
             Stage::Shown => "shown",
+            Stage::Selected => "selected",
             Stage::Attended => "attended",
             Stage::Used => "used",
             Stage::Right => "right",
@@ -68,7 +72,7 @@ pub struct FactTrace {
     /// Older side only: its treatment when the newer fact came.
     pub overwriting: Option<Overwriting>,
     /// In the order of [`Stage::ALL`].
-    pub stages: [Known; 7],
+    pub stages: [Known; 8],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +97,8 @@ pub struct Evidence<'a> {
     pub answer: Option<&'a AnswerRow>,
     /// The query's density by memory rank; empty without attention.
     pub densities: &'a [(usize, f64)],
+    /// Whether some layer's choice left the query a token of the memory, by rank; empty if the file does not tell.
+    pub selected: &'a [(usize, bool)],
     pub effects: &'a Effects,
     pub right: Known,
 }
@@ -193,6 +199,7 @@ impl Reading<'_> {
             life.kept,
             list.hit(at, usize::MAX),
             self.is_shown(fact),
+            self.selected(fact),
             attended,
             used,
             self.of.right,
@@ -232,6 +239,11 @@ impl Reading<'_> {
         };
         let one = |at: usize| attended(at, self.of.densities, plain);
         self.over_shown(fact, one)
+    }
+
+    fn selected(&self, fact: &Fact) -> Known {
+        let one = |at: usize| self.of.selected.iter().find(|(rank, _)| *rank == at).map(|(_, seen)| *seen);
+        self.over_shown(fact, |at| Known::maybe(one(at)))
     }
 
     fn used(&self, fact: &Fact) -> Known {

@@ -182,6 +182,7 @@ mod tests {
             uniform: None,
             delta: None,
             kept: None,
+            selected: None,
             layers: vec![3, 5],
             rows: vec![Span::new("last", 8..9)],
             keys: vec![Span::new("session[0]", 0..4), Span::new("session[1]", 4..8)],

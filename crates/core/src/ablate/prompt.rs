@@ -58,6 +58,12 @@ impl<'a> Prompt<'a> {
         hide(self.question..usize::MAX, keys, layers, self.kinds)
     }
 
+    /// Shows windowed layers these keys in addition to their window, from the question on.
+    pub fn forced(&self, keys: &[Range<usize>]) -> LayerHoles {
+        let shown = |keys: &Range<usize>| Hole { rows: self.question..usize::MAX, keys: keys.clone() };
+        LayerHoles::at_windows(self.kinds, keys.iter().map(shown).collect())
+    }
+
     fn with(&self, tokens: Arc<[u32]>) -> History<'a> {
         History { tokens, rest: &self.tokens[self.cut..] }
     }

@@ -53,7 +53,8 @@ pub enum LayerKind {
 pub struct KnockoutError(String);
 
 impl LayerKind {
-    fn is_windowed(&self) -> bool {
+    /// True for a sliding-window layer.
+    pub fn is_windowed(&self) -> bool {
         matches!(self, LayerKind::Softmax { window: Some(_), .. })
     }
 
@@ -79,6 +80,13 @@ impl LayerHoles {
         LayerHoles(kinds.iter().enumerate().map(of).collect())
     }
 
+    /// `shown` at the windowed layers ([`Holes::of_shown`]).
+    pub fn at_windows(kinds: &[LayerKind], shown: Vec<Hole>) -> Self {
+        let shown = Holes::of_shown(shown);
+        let of = |kind: &LayerKind| if kind.is_windowed() { shown.clone() } else { Holes::default() };
+        LayerHoles(kinds.iter().map(of).collect())
+    }
+
     /// The keys that an eviction kept, by layer; `None` for layers that keep all.
     pub fn of_kept(layers: Vec<Option<Arc<Kept>>>) -> Self {
         LayerHoles(layers.into_iter().map(|kept| kept.map(Holes::of_kept).unwrap_or_default()).collect())
@@ -95,7 +103,7 @@ impl LayerHoles {
         let both = |layer: usize| match (self.of(layer), other.of(layer)) {
             (one, none) if none.is_empty() => one,
             (none, one) if none.is_empty() => one,
-            (one, other) => Holes::new(one.iter().chain(other.iter()).cloned().collect()),
+            (one, other) => one.joined(&other),
         };
         LayerHoles((0..self.0.len().max(other.0.len())).map(both).collect())
     }

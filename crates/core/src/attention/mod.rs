@@ -23,6 +23,7 @@ mod masses;
 mod observer;
 mod routes;
 mod row_masses;
+mod selected;
 mod share;
 mod site;
 mod store;
@@ -42,6 +43,7 @@ pub use masses::{DeltaMasses, EachMasses, Masses, SpanError};
 pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Residual, Term, Wanted};
 pub use routes::{RouteObserver, RowWeights};
 pub(crate) use row_masses::RowMasses;
+pub use selected::{Selected, SelectedObserver};
 pub use share::{Uniform, uniform_share};
 pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
 pub use store::{

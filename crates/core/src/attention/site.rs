@@ -39,6 +39,8 @@ pub struct Site {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holes {
     holes: Arc<[Hole]>,
+    /// Keys that rows of a windowed layer see in addition to their window.
+    shown: Arc<[Hole]>,
     kept: Option<Arc<Kept>>,
 }
 
@@ -54,7 +56,13 @@ pub struct Hole {
 impl Holes {
     /// Wraps a list of holes.
     pub fn new(holes: Vec<Hole>) -> Self {
-        Holes { holes: holes.into(), kept: None }
+        Holes { holes: holes.into(), ..Holes::default() }
+    }
+
+    /// The inverse: shows rows of a windowed layer keys outside their window. The layer's cache must keep all keys
+    /// ([`crate::model::Decoder::whole_cache`]).
+    pub fn of_shown(shown: Vec<Hole>) -> Self {
+        Holes { shown: shown.into(), ..Holes::default() }
     }
 
     /// Hides what an eviction did not keep.
@@ -67,9 +75,24 @@ impl Holes {
         self.kept.as_ref()
     }
 
-    /// True if nothing is hidden.
+    /// True if nothing is hidden, nor shown outside a window.
     pub fn is_empty(&self) -> bool {
-        self.holes.is_empty() && self.kept.is_none()
+        self.holes.is_empty() && !self.shows() && self.kept.is_none()
+    }
+
+    /// True if rows see keys outside their window.
+    pub(super) fn shows(&self) -> bool {
+        !self.shown.is_empty()
+    }
+
+    /// Both together.
+    pub(super) fn joined(&self, other: &Holes) -> Self {
+        let both = |one: &Arc<[Hole]>, other: &Arc<[Hole]>| one.iter().chain(&**other).cloned().collect();
+        Holes {
+            holes: both(&self.holes, &other.holes),
+            shown: both(&self.shown, &other.shown),
+            kept: self.kept.clone().or_else(|| other.kept.clone()),
+        }
     }
 
     /// Iterates over the holes.
@@ -77,31 +100,44 @@ impl Holes {
         self.holes.iter()
     }
 
-    /// The first row with hidden keys.
+    /// The first row that sees other keys for them.
     pub fn first_row(&self) -> Option<usize> {
-        self.iter().map(|hole| hole.rows.start).chain(self.kept.iter().map(|kept| kept.from)).min()
+        self.iter()
+            .chain(&*self.shown)
+            .map(|hole| hole.rows.start)
+            .chain(self.kept.iter().map(|kept| kept.from))
+            .min()
     }
 
     /// Restricted to rows before `end`.
     pub(super) fn before_row(&self, end: usize) -> Self {
-        let before = self.iter().filter(|hole| hole.rows.start < end);
-        let holes = before.map(|hole| Hole { rows: hole.rows.start..hole.rows.end.min(end), ..hole.clone() });
-        Holes { holes: holes.collect(), kept: self.kept.clone().filter(|kept| kept.from < end) }
+        let before = |holes: &[Hole]| {
+            let before = holes.iter().filter(|hole| hole.rows.start < end);
+            before
+                .map(|hole| Hole { rows: hole.rows.start..hole.rows.end.min(end), ..hole.clone() })
+                .collect()
+        };
+        let (holes, shown) = (before(&self.holes), before(&self.shown));
+        Holes { holes, shown, kept: self.kept.clone().filter(|kept| kept.from < end) }
     }
 
     /// Keys hidden from the row at `position`: ascending, disjoint, non-adjacent ranges.
     pub fn from_row(&self, position: usize) -> Vec<Range<usize>> {
-        let of_row = self.iter().filter(|hole| hole.rows.contains(&position) && !hole.keys.is_empty());
-        let mut keys: Vec<Range<usize>> = of_row.map(|hole| hole.keys.clone()).collect();
-        keys.sort_unstable_by_key(|keys| keys.start);
-        keys.dedup_by(|next, last| {
-            let joined = next.start <= last.end;
-            if joined {
-                last.end = last.end.max(next.end);
-            }
-            joined
-        });
-        keys
+        merged(keys_of(&self.holes, position).collect())
+    }
+
+    /// As `from_row`, for a layer of this window that is lifted: without what is shown, the keys before it are hidden, too.
+    fn outside(&self, position: usize, window: usize) -> Vec<Range<usize>> {
+        let first = (position + 1).saturating_sub(window);
+        let mut hidden: Vec<Range<usize>> = keys_of(&self.holes, position).collect();
+        let mut from = 0;
+        for shown in merged(keys_of(&self.shown, position).collect()) {
+            hidden.push(from..shown.start.min(first).max(from));
+            from = from.max(shown.end);
+        }
+        hidden.push(from..first.max(from));
+        hidden.retain(|keys| !keys.is_empty());
+        merged(hidden)
     }
 
     /// Relative to `first`; earlier positions are dropped.
@@ -117,6 +153,24 @@ impl Holes {
     }
 }
 
+fn keys_of(holes: &[Hole], position: usize) -> impl Iterator<Item = Range<usize>> {
+    let of_row = holes.iter().filter(move |hole| hole.rows.contains(&position) && !hole.keys.is_empty());
+    of_row.map(|hole| hole.keys.clone())
+}
+
+/// Ascending, disjoint, non-adjacent ranges.
+fn merged(mut keys: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    keys.sort_unstable_by_key(|keys| keys.start);
+    keys.dedup_by(|next, last| {
+        let joined = next.start <= last.end;
+        if joined {
+            last.end = last.end.max(next.end);
+        }
+        joined
+    });
+    keys
+}
+
 /// Hidden keys per row of a call; empty if nothing is hidden.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hidden(Vec<Vec<Range<usize>>>);
@@ -126,14 +180,19 @@ impl Hidden {
         if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows) }
     }
 
-    pub fn of<'a>(rows: impl Iterator<Item = (&'a Holes, usize)>) -> Self {
-        Hidden::new(rows.map(|(holes, position)| holes.from_row(position)).collect())
+    /// `lifted`: the window of the layer if holes take its place.
+    pub fn of<'a>(rows: impl Iterator<Item = (&'a Holes, usize)>, lifted: Option<usize>) -> Self {
+        let of_row = |(holes, position): (&Holes, usize)| match lifted {
+            Some(window) => holes.outside(position, window),
+            None => holes.from_row(position),
+        };
+        Hidden::new(rows.map(of_row).collect())
     }
 
     pub fn at(site: &Site, positions: &[usize]) -> Self {
         match site.holes.is_empty() {
             true => Hidden::default(),
-            false => Hidden::of(positions.iter().map(|&position| (&site.holes, position))),
+            false => Hidden::of(positions.iter().map(|&position| (&site.holes, position)), None),
         }
     }
 

@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{DeltaMasses, KeptShares, Uniform};
+use super::{DeltaMasses, KeptShares, Selected, Uniform};
 use crate::span::Span;
 
 /// Attention masses of one probe, from row spans to key spans.
@@ -29,6 +29,8 @@ pub struct AttentionStore {
     pub delta: Option<DeltaMasses>,
     /// Shares of the spans' keys that were kept, if keys were evicted before the question.
     pub kept: Option<KeptShares>,
+    /// What the layers' choices of keys left to the rows, if that was measured.
+    pub selected: Option<Selected>,
     /// Decoder layer per entry of the first axis of `mass`; empty for models without softmax attention.
     pub layers: Vec<usize>,
     /// Row spans, in the order of the third axis.
@@ -201,6 +203,13 @@ impl KeptShares {
     }
 }
 
+impl Selected {
+    /// Named tensors for the file.
+    pub fn tensors(&self) -> [NamedTensor; 2] {
+        [named_tensor("selected", &self.selected), named_tensor("forgone", &self.forgone)]
+    }
+}
+
 impl AttentionStore {
     /// Writes a temporary file and renames it, so readers never see a partial file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
@@ -221,6 +230,7 @@ impl AttentionStore {
         tensors.extend(self.uniform.as_ref().map(Uniform::tensor));
         tensors.extend(self.delta.iter().flat_map(DeltaMasses::tensors));
         tensors.extend(self.kept.as_ref().map(KeptShares::tensor));
+        tensors.extend(self.selected.iter().flat_map(Selected::tensors));
         let mut metadata = vec![
             ("format", FORMAT.to_owned()),
             ("layers", json!(self.layers).to_string()),
@@ -351,6 +361,13 @@ impl AttentionStore {
                 Some(KeptShares { shares: array("kept", [layers.len(), heads, keys.len()])?, layers })
             }
         };
+        let selected = match has("selected") || has("forgone") {
+            false => None,
+            true => {
+                let by_span = |name: &str| array(name, [l, rows.len(), keys.len()]);
+                Some(Selected { selected: by_span("selected")?, forgone: by_span("forgone")? })
+            }
+        };
         let ids = |name: &str| -> Result<Vec<u32>, String> {
             let view = tensor(name, Dtype::U32)?;
             match view.shape() {
@@ -375,6 +392,7 @@ impl AttentionStore {
             uniform,
             delta,
             kept,
+            selected,
             layers,
             rows,
             keys,

@@ -177,7 +177,7 @@ impl Observer for TopKeys {
         let Point::Attention(site) = point else { return Wanted::default() };
         match &self.answers {
             _ if self.k == 0 => Wanted::default(),
-            None => Wanted::inputs(!self.rows.is_empty()),
+            None => Wanted::inputs(self.rows.iter().any(|row| *row >= site.offset)),
             Some(answers) if site.offset < answers.tokens => Wanted::inputs(true),
             Some(answers) => Wanted { segments: answers.borders.get(..site.offset + 2), ..Wanted::default() },
         }

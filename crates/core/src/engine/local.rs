@@ -44,6 +44,8 @@ pub struct LocalOptions {
     pub dtype: Option<DType>,
     /// KV cache dtype; `None` is the compute dtype.
     pub cache_dtype: Option<DType>,
+    /// Keep all keys of windowed layers, so that rows can be shown keys outside their window.
+    pub whole_windows: bool,
     /// Maximum tokens of prompt plus answer; sizes the cache.
     pub context: ContextLength,
     /// Allow a context longer than the model's.
@@ -96,6 +98,7 @@ impl Default for LocalOptions {
             devices: vec![Device::Cpu],
             dtype: None,
             cache_dtype: None,
+            whole_windows: false,
             context: ContextLength::Whole,
             allow_longer: false,
             chunk: super::DEFAULT_CHUNK,
@@ -215,6 +218,7 @@ impl LocalModel {
             logits,
             dtype,
             cache: options.cache_dtype,
+            whole_windows: options.whole_windows,
             kernel,
             devices,
             branches,
@@ -241,7 +245,10 @@ impl LocalModel {
         })?;
         let model = model.keeping(placed.kept).attending_by(options.kernel).caching_in(options.cache_dtype);
         let engine = Engine::new(model.load_split(placed.devices, dtype)?, options.chunk);
-        let cache = engine.decoder().cache(context)?;
+        let cache = match options.whole_windows {
+            true => engine.decoder().whole_cache(context)?,
+            false => engine.decoder().cache(context)?,
+        };
         let text = ModelText {
             name: files.name.clone(),
             tokenizer: Arc::new(tokenizer),

@@ -10,7 +10,8 @@ use super::request_error::RequestError;
 use super::{Engine, EngineError};
 use crate::attention::{
     AnswerRows, Attribution, Attributions, EachMasses, Event, LargestKeys, LengthObserver, MassObserver,
-    Masses, Norms, Observer, Point, RouteObserver, RowWeights, SpanError, Step, Target, TopKeys, Wanted,
+    Masses, Norms, Observer, Point, RouteObserver, RowWeights, Selected, SelectedObserver, SpanError, Step,
+    Target, TopKeys, Wanted,
 };
 use crate::span::Span;
 
@@ -68,6 +69,8 @@ pub struct Observe {
     pub first_token: bool,
     /// Also the rows' largest single keys.
     pub top_keys: Option<TopRequest>,
+    /// Also what the layers' choices of keys left to the rows ([`Selected`]).
+    pub selected: bool,
     /// Also the rows' [`Norms`].
     pub norms: bool,
     /// Positions whose logits are attributed to heads and key spans.
@@ -106,6 +109,7 @@ impl Observe {
 pub struct Measurement {
     observer: MassObserver,
     top_keys: Option<TopKeys>,
+    selected: Option<Box<SelectedObserver>>,
     norms: Option<Box<LengthObserver>>,
     attribution: Option<Box<Attribution>>,
     routes: Option<Box<RouteObserver>>,
@@ -124,12 +128,14 @@ pub struct TopRequest {
 impl Measurement {
     /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside it.
     pub fn new(observe: &Observe, tokens: usize, most: usize, engine: &Engine) -> Result<Self, RequestError> {
-        let Observe { rows, keys, top_keys, norms, targets, routes, softmax_only, .. } = observe;
+        let Observe { rows, keys, top_keys, selected, norms, targets, routes, softmax_only, .. } = observe;
         let mut observer =
             MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
         if observe.first_token {
             observer = observer.with_first_token();
         }
+        let selected = selected
+            .then(|| Box::new(SelectedObserver::new(rows.spans.clone(), keys.clone(), tokens, rows.answer)));
         let decoder = engine.decoder();
         let norms = match norms {
             false => None,
@@ -171,7 +177,8 @@ impl Measurement {
                 false => top_keys,
             }
         });
-        Ok(Measurement { observer, top_keys, norms, attribution, routes, softmax_only: *softmax_only })
+        let softmax_only = *softmax_only;
+        Ok(Measurement { observer, top_keys, selected, norms, attribution, routes, softmax_only })
     }
 
     /// Records the answer only.
@@ -185,12 +192,25 @@ impl Measurement {
         Ok(Measurement { observer, ..Measurement::nothing(tokens) })
     }
 
+    /// [`Measurement::shared`] with what the layers' choices of keys left, too.
+    #[must_use]
+    pub fn selecting(self, tokens: usize, shared: usize) -> Self {
+        let (rows, keys) = (self.observer.rows().to_vec(), self.observer.keys().to_vec());
+        let selected = SelectedObserver::new(rows, keys, tokens, AnswerRows::default()).keeping(shared);
+        Measurement { selected: Some(Box::new(selected)), ..self }
+    }
+
     /// Continues `before` after its first `shared` tokens; `None` if they differ there ([`MassObserver::fork`]) or measure more than
     /// masses.
     #[must_use]
     pub fn after(self, before: &Measurement, shared: usize) -> Option<Self> {
         let observer = before.observer.fork(&self.observer, shared)?;
-        Some(Measurement { observer, ..self })
+        let selected = match (&self.selected, &before.selected) {
+            (Some(own), Some(before)) => Some(Box::new(before.fork(own, shared)?)),
+            (Some(_), None) => return None,
+            (None, _) => None,
+        };
+        Some(Measurement { observer, selected, ..self })
     }
 
     /// Masses after `generated` tokens: thought and answer, without the stop token. Fails if the number is not what was generated.
@@ -206,6 +226,12 @@ impl Measurement {
     /// Largest keys after `generated` tokens; `None` if not requested.
     pub fn finish_top_keys(&self, generated: usize) -> Result<Option<LargestKeys>, EngineError> {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
+    }
+
+    /// What the layers' choices of keys left to the rows of `masses`; `None` if not requested.
+    pub fn finish_selected(&self, masses: &Masses) -> Result<Option<Selected>, EngineError> {
+        let finish = |selected: &SelectedObserver| selected.finish(&masses.layers, &masses.rows);
+        Ok(self.selected.as_deref().map(finish).transpose()?)
     }
 
     /// Norms of the prompt rows; `None` if not requested.
@@ -244,20 +270,22 @@ impl Measurement {
 
     fn observers(&self) -> impl Iterator<Item = &dyn Observer> {
         let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys as &dyn Observer);
+        let selected = self.selected.as_deref().map(|selected| selected as &dyn Observer);
         let norms = self.norms.as_deref().map(|norms| norms as &dyn Observer);
         let attribution = self.attribution.as_deref().map(|attribution| attribution as &dyn Observer);
         let routes = self.routes.as_deref().map(|routes| routes as &dyn Observer);
-        let masses = [&self.observer as &dyn Observer];
-        top_keys.into_iter().chain(masses).chain(norms).chain(attribution).chain(routes)
+        let masses = top_keys.into_iter().chain([&self.observer as &dyn Observer]);
+        masses.chain(selected).chain(norms).chain(attribution).chain(routes)
     }
 
     fn observers_mut(&mut self) -> impl Iterator<Item = &mut dyn Observer> {
         let top_keys = self.top_keys.as_mut().map(|top_keys| top_keys as &mut dyn Observer);
+        let selected = self.selected.as_deref_mut().map(|selected| selected as &mut dyn Observer);
         let norms = self.norms.as_deref_mut().map(|norms| norms as &mut dyn Observer);
         let attribution = self.attribution.as_deref_mut().map(|attribution| attribution as &mut dyn Observer);
         let routes = self.routes.as_deref_mut().map(|routes| routes as &mut dyn Observer);
-        let masses = [&mut self.observer as &mut dyn Observer];
-        top_keys.into_iter().chain(masses).chain(norms).chain(attribution).chain(routes)
+        let masses = top_keys.into_iter().chain([&mut self.observer as &mut dyn Observer]);
+        masses.chain(selected).chain(norms).chain(attribution).chain(routes)
     }
 }
 

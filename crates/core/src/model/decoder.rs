@@ -103,6 +103,11 @@ impl Decoder {
         Cache::new(&self.spec, capacity, &self.formats, &self.devices)
     }
 
+    /// As [`Decoder::cache`], but windowed layers keep all keys, too.
+    pub fn whole_cache(&self, capacity: usize) -> Result<Cache> {
+        Cache::new(&self.spec.without_windows(), capacity, &self.formats, &self.devices)
+    }
+
     /// Appends `tokens` to the cache and returns the last `keep` (at least 1) normalised final hidden states, (keep, hidden). `pass`: the
     /// observer, and knock-outs if any.
     pub fn forward<'p>(

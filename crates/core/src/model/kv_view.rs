@@ -323,6 +323,10 @@ fn attend_group(
     let seen = seen.collect::<Result<Vec<_>>>()?;
     let start = rows.first().map_or(0, |(branch, _)| branch.start());
     if let Some((k, v)) = trunk.before(site.layer, start)? {
+        for (row, (seen, (branch, pass))) in seen.iter().zip(rows.iter_mut()).enumerate() {
+            let site = Site { offset: branch.tokens(), holes: pass.holes(site.layer), ..site.clone() };
+            show_whole([&k, &v], seen, &q.narrow(0, row, 1)?, &site, pass.observer)?;
+        }
         if rows.iter().any(|(_, pass)| pass.holes(site.layer).kept().is_some()) {
             let outs = seen.iter().zip(rows).enumerate().map(|(row, (seen, (_, pass)))| {
                 attend_evicted([&k, &v], seen, (&q.narrow(0, row, 1)?, pass), site)
@@ -343,6 +347,21 @@ fn attend_group(
         attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, pass.observer)
     });
     Tensor::cat(&out.collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// Shows an observer that asks for it a branch's row, whose keys and values kernels read apart from those of `trunk`.
+fn show_whole(
+    trunk: [&Tensor; 2],
+    seen: &Seen,
+    q: &Tensor,
+    site: &Site,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    if !observer.wants(Point::Attention(site)).inputs {
+        return Ok(());
+    }
+    let (k, v) = (Tensor::cat(&[trunk[0], &seen.k], 1)?, Tensor::cat(&[trunk[1], &seen.v], 1)?);
+    observer.observe(Event::Attention { site, q, k: &k, v: &v })
 }
 
 /// One branch of a group of which some were evicted from: `trunk` holds the keys and values before the branch's own.

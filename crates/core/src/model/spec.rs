@@ -47,6 +47,17 @@ impl DecoderSpec {
         };
         self.layers.iter().map(kind).collect()
     }
+
+    /// With full attention in place of sliding windows: the layout of a cache that keeps all keys.
+    pub fn without_windows(&self) -> Self {
+        let mut spec = self.clone();
+        for layer in &mut spec.layers {
+            if let MixerSpec::Attention(a) = &mut layer.mixer {
+                a.window = None;
+            }
+        }
+        spec
+    }
 }
 
 /// Upper limit that rejects damaged configs before layers are allocated.

@@ -10,7 +10,7 @@ use crate::progress::{grouped, note};
 use crate::runs::context_budget::{Cut, cut_prompts, cut_to_budget};
 use crate::runs::setup::{OpenedData, RunSpec, check_evictions, observed, wrong};
 use palimpsest_core::attention::AttentionKernel;
-use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
+use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, ObservedSpans, gigabytes};
 use palimpsest_core::engine::{DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 use palimpsest_core::span::Span;
@@ -149,7 +149,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let usual = DeviceName::Cuda(0).default_dtype();
     let mut request = MemoryRequest {
         branches: Branches::for_answers(batch, most_new),
-        observed: observed(&plan, benchmark, batch, most_new),
+        observed: ObservedSpans { selected: job.selected, ..observed(&plan, benchmark, batch, most_new) },
         keeps: job.keeps(batch),
         ..job.loaded.request(context, usual, Vec::new())?
     };

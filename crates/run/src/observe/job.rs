@@ -103,6 +103,7 @@ impl TraceJob {
             keys,
             top_keys: (top_keys > 0).then_some(TopRequest { k: top_keys, mean: false }),
             first_token: true,
+            selected: request.selected,
             norms,
             targets: targets.collect::<Result<_, _>>()?,
             logits,
@@ -163,6 +164,7 @@ impl TraceJob {
             rows: self.rows.saturating_add(each),
             keys: self.observe.keys.len(),
             generated: self.generate,
+            selected: self.observe.selected,
         }
     }
 

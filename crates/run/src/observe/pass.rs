@@ -6,7 +6,8 @@ use std::time::Instant;
 use anyhow::Context;
 use ndarray::Axis;
 use palimpsest_core::attention::{
-    LargestKeys, LayerHoles, Masses, NamedTensor, StoreError, Target, Values, named_tensor, write_tensors,
+    LargestKeys, LayerHoles, Masses, NamedTensor, Selected, StoreError, Target, Values, named_tensor,
+    write_tensors,
 };
 use palimpsest_core::engine::{
     Backend, Branch, Event, Generate, Measured, Request, Reuse, Sampling, Session, Task,
@@ -27,6 +28,7 @@ pub struct Traced {
     /// Including generated rows.
     pub masses: Masses,
     pub largest: Option<LargestKeys>,
+    pub selected: Option<Selected>,
     pub generated: Vec<u32>,
     /// By knock-out.
     pub hidden: Vec<Hidden>,
@@ -122,7 +124,9 @@ impl TraceJob {
         generated.truncate(self.generate);
         let masses = measured.measurement.finish(generated.len())?;
         let largest = measured.measurement.finish_top_keys(0)?;
-        Ok(Traced { measured, masses, largest, generated, hidden, seconds: seconds.unwrap_or_default() })
+        let selected = measured.measurement.finish_selected(&masses)?;
+        let seconds = seconds.unwrap_or_default();
+        Ok(Traced { measured, masses, largest, selected, generated, hidden, seconds })
     }
 }
 
@@ -177,6 +181,7 @@ impl Traced {
             tensors.push(named_tensor("kept", &kept.shares));
             metadata.push(("kept_layers", json!(kept.layers).to_string()));
         }
+        tensors.extend(self.selected.iter().flat_map(Selected::tensors));
         if let Some(eviction) = &job.evict {
             metadata.push(("evict", eviction.evict.to_string()));
         }

@@ -26,6 +26,8 @@ pub struct ObserveRequest {
     pub measures: Option<Vec<Measure>>,
     /// Top keys per row position and head; 0 for none.
     pub top_keys: usize,
+    /// Also what the layers' choices of keys left to the rows.
+    pub selected: bool,
     /// Number of final positions with logits.
     pub logits: usize,
     pub targets: Vec<TokenTarget>,

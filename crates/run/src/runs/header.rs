@@ -105,6 +105,9 @@ pub struct Identity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_probes: Option<usize>,
     pub attention: bool,
+    /// Attention files have `selected` and `forgone`. Since version 0.3.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub selected: bool,
     pub version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<CaseSample>,

@@ -129,6 +129,7 @@ impl Outputs<'_> {
             None => masses.clone(),
             step => measurement.finish_with(answer.len(), step)?,
         };
+        let selected = measurement.finish_selected(&masses)?;
         let Masses { layers, rows, mass, uniform, sink, delta, .. } = masses;
         Ok(AttentionStore {
             mass,
@@ -136,6 +137,7 @@ impl Outputs<'_> {
             uniform: Some(uniform),
             delta,
             kept: measured.kept.clone(),
+            selected,
             layers,
             rows,
             keys: all_spans(one.prompt),

@@ -23,6 +23,8 @@ pub struct SubjectOptions {
     /// Each probe samples from its own stream, derived from seed, case and probe.
     pub sampling: Sampling,
     pub attention: bool,
+    /// Also record what the layers' choices of keys left to the rows.
+    pub selected: bool,
     /// Also record the rows `last` (last prompt position) and `answer` (mean over generated tokens).
     pub answer_rows: bool,
     /// Share the prefill of the common prefix. Does not change answers; off only to verify that.
@@ -123,6 +125,7 @@ impl Asking<'_> {
             }
             observe.rows = rows;
             observe.keys = all_spans(prompt);
+            observe.selected = self.options.selected;
         }
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);

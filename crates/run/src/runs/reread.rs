@@ -28,13 +28,15 @@ pub struct RereadArgs {
 
 pub struct Reread {
     pub folder: RunFolder,
+    /// The model's caches keep all keys of windowed layers.
+    pub whole_windows: bool,
     _held: RunStore,
 }
 
 impl Reread {
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         let held = RunStore::open(dir)?;
-        Ok(Reread { folder: RunFolder::read(dir)?, _held: held })
+        Ok(Reread { folder: RunFolder::read(dir)?, whole_windows: false, _held: held })
     }
 
     pub fn check_attention(&self) -> anyhow::Result<()> {
@@ -65,11 +67,12 @@ impl Reread {
             devices: on.open()?,
             dtype: identity.dtype.as_deref().map(engine::parse_dtype).transpose()?,
             cache_dtype: identity.cache_dtype.as_deref().map(engine::parse_dtype).transpose()?,
+            whole_windows: self.whole_windows,
             context: ContextLength::Exactly(longest),
             allow_longer: true,
             chunk: engine::DEFAULT_CHUNK.max(chunk),
             logits: engine::LOGITS_AT_ONCE,
-            observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
+            observed: ObservedSpans { rows: 0, keys: 0, generated: 0, selected: false },
             kept: (*weights).into(),
             hides_keys: true,
             ..LocalOptions::default()

@@ -57,6 +57,7 @@ impl Plan {
             (observe.rows, observe.keys) = (asked.rows()?, asked.measured_keys());
             attention.check_size(&app.model, observe.keys.len(), most)?;
             observe.top_keys = attention.top_keys(&app.model, &observe.rows, most)?;
+            observe.selected = attention.selected;
             observe.norms = attention.lengths();
             observe.targets = attention.targets(&app.model, tokens.len())?;
             knockouts = asked.holes(&app.model.spec)?;

@@ -21,10 +21,11 @@ use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;
 use palimpsest_core::attention::{
-    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, NO_KEY, Values, tensors_file, uniform_share,
+    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, NO_KEY, Selected, Values, tensors_file,
+    uniform_share,
 };
 use palimpsest_core::engine::thread::Scope;
-use palimpsest_core::engine::{Measured, Rows};
+use palimpsest_core::engine::{Measured, RequestError, Rows};
 use palimpsest_core::evict::Eviction;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
@@ -193,6 +194,14 @@ impl Asked {
         let mut ranked = None;
         if !self.attention.rows.is_empty() {
             tensors.extend(self.of_rows(measured, after, told, &mut fields));
+            let selected = measured.measurement.finish_selected(&measured.masses);
+            if let Some(Selected { selected, forgone }) = selected.map_err(RequestError::from)? {
+                for (name, found) in [("selected", selected), ("forgone", forgone)] {
+                    tensors.push(self.by_layer(name, &measured.masses, |l, r| {
+                        (found.slice(s![l, r, ..]).to_vec(), f32::NAN)
+                    }));
+                }
+            }
             ranked = measured.top_keys.as_ref().map(|top_keys| {
                 fields["top_positions"] = json!(top_keys.rows);
                 self.ranked(top_keys)
@@ -315,17 +324,30 @@ impl Asked {
 
     /// Mass under uniform attention, [layers, rows, spans]; [heads, rows, spans] by each head's layer.
     fn share(&self, masses: &Masses, is_answer: &[bool], after: Range<usize>) -> NamedTensor {
+        self.by_layer("share", masses, |l, r| {
+            let window = masses.uniform.windows.get(l).copied().flatten();
+            let generated = || uniform_share(masses.rows[r].range(), after.clone(), window) as f32;
+            let paid = masses.uniform.share.slice(s![l, r, ..]).to_vec();
+            (paid, if is_answer[r] { generated() } else { 0.0 })
+        })
+    }
+
+    /// [layers, rows, spans], or [heads, rows, spans] by each head's layer, from a layer's and row's spans and the span `generated`.
+    fn by_layer(
+        &self,
+        name: &'static str,
+        masses: &Masses,
+        of: impl Fn(usize, usize) -> (Vec<f32>, f32),
+    ) -> NamedTensor {
         let (_, groups) = self.groups(&masses.layers, 1);
         let (mut values, count) = (Vec::new(), groups.len());
         for (l, _) in groups.into_iter().flatten() {
-            for (r, row) in masses.rows.iter().enumerate() {
-                let paid = masses.uniform.share.slice(s![l, r, ..]).to_vec();
-                let window = masses.uniform.windows.get(l).copied().flatten();
-                let generated = || uniform_share(row.range(), after.clone(), window) as f32;
-                values.extend(self.row(&paid, |_| if is_answer[r] { generated() } else { 0.0 }));
+            for r in 0..masses.rows.len() {
+                let (of_spans, generated) = of(l, r);
+                values.extend(self.row(&of_spans, |_| generated));
             }
         }
-        NamedTensor("share", vec![count, masses.rows.len(), self.columns()], values)
+        NamedTensor(name, vec![count, masses.rows.len(), self.columns()], values)
     }
 
     /// Per-token rows: [tokens, layers, spans], [tokens, layers, heads, spans] or [tokens, heads, spans].

@@ -43,6 +43,8 @@ pub struct AttentionRequest {
     measures: Option<Vec<Measure>>,
     #[serde(deserialize_with = "list::<0, 64, _, _>")]
     targets: Vec<TokenTarget>,
+    /// Also what the layers' windows left to the rows.
+    pub selected: bool,
     pub tokens: bool,
     pub token_ids: bool,
     pub encoding: Encoding,

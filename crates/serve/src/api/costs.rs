@@ -98,6 +98,18 @@ impl Cost {
             cost.base += prompt * TEXT;
             cost.token += TEXT;
         }
+        if observe.selected {
+            let attention = spec.layers.iter().filter_map(|layer| layer.attention());
+            let widths = attention.map(|spec| (spec.window, spec.kv_heads * spec.head_dim, spec.heads));
+            let (mut keys, mut moment) = (0, 0);
+            for (window, width, heads) in widths {
+                keys += if window.is_some() { width as u64 * 4 } else { 0 };
+                moment = moment.max(heads as u64 * 24 + width as u64 * 8);
+            }
+            // Keys of windowed layers; one row's weights, and its layer's keys joined; sums by span.
+            cost.base += prompt * (keys + moment) + columns * layers * named * (24 + 2 * NUMBER);
+            cost.token += keys + moment + columns * layers * 24;
+        }
         if let Some(top) = observe.top_keys {
             let heads = if top.mean { layers } else { softmax };
             cost.keys = heads * top.k as u64 * KEY;

@@ -336,7 +336,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Name of a line's method in replies. Repairs, single subsets and paths through thoughts are not shown.
+/// Name of a line's method in replies. Repairs, forced sessions, single subsets and paths through thoughts are not shown.
 fn group_of(line: &CauseLine) -> Option<&'static str> {
     Some(match line {
         CauseLine::Blocked(row) if row.layers.is_some() => "windows",
@@ -346,7 +346,9 @@ fn group_of(line: &CauseLine) -> Option<&'static str> {
         CauseLine::Replaced(_) => "replaced",
         CauseLine::Carrier(_) => "carriers",
         CauseLine::Surrogate(_) => "contextcite",
-        CauseLine::Repaired(_) | CauseLine::Subset(_) | CauseLine::Thought(_) => return None,
+        CauseLine::Repaired(_) | CauseLine::Forced(_) | CauseLine::Subset(_) | CauseLine::Thought(_) => {
+            return None;
+        }
     })
 }
 

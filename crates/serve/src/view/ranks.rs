@@ -84,7 +84,8 @@ pub fn stages(
 ) -> Vec<FactTrace> {
     let effects = Effects::default();
     let (k, show, right) = (memory.k, memory.show, Known::Unknown);
-    let evidence = Evidence { rows, k, show, answer, densities: &[], effects: &effects, right };
+    let evidence =
+        Evidence { rows, k, show, answer, densities: &[], selected: &[], effects: &effects, right };
     let named = Named {
         case: case.case.clone(),
         probe: probe.id.clone(),

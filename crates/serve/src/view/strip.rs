@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 use super::attention::Attention;
 use super::ranks::kind_of;
 use super::sessions::Session;
+use ndarray::s;
 use palimpsest_analysis::lens::Layer;
 use palimpsest_analysis::lens::causes::{Predictor, overall_of};
+use palimpsest_core::attention::{AttentionStore, Selected};
 use palimpsest_data::ground::numbers::quantile;
 use palimpsest_data::statistics::control::control_of;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow};
@@ -147,7 +149,36 @@ impl<'a> Strips<'a> {
             );
             let names = [&format!("density.{name}"), &format!("density from the {name}"), about.as_str()];
             let density = Strip::new(names, ["ratio", "attention"], densities);
-            self.push(Strip { from, ..density.with_baseline(json!(1.0), "1: as uniform attention") });
+            self.push(Strip {
+                from: from.clone(),
+                ..density.with_baseline(json!(1.0), "1: as uniform attention")
+            });
+            self.selected(store, row, from);
+        }
+    }
+
+    /// What the layers' choices of keys left to a row, if the file tells.
+    fn selected(&mut self, store: &AttentionStore, row: usize, from: Option<String>) {
+        let Some(Selected { selected, forgone }) = &store.selected else { return };
+        let name = &store.rows[row].label;
+        for (key, found, about) in [
+            ("selected", selected, "share of the session's tokens that a layer's choice of keys leaves to"),
+            (
+                "forgone",
+                forgone,
+                "attention to the session's other tokens, over all keys, that is forgone by",
+            ),
+        ] {
+            let mean = |session: &Session| {
+                let of_layers = found.slice(s![.., row, session.span?]);
+                let known: Vec<f64> =
+                    of_layers.iter().map(|x| f64::from(*x)).filter(|x| x.is_finite()).collect();
+                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+            };
+            let values = self.sessions.iter().map(mean).collect();
+            let about = format!("{about} a token of `{name}`, mean over softmax layers");
+            let names = [&format!("{key}.{name}"), &format!("{key}, {name}"), about.as_str()];
+            self.push(Strip { from: from.clone(), ..Strip::new(names, ["share", "attention"], values) });
         }
     }
 
@@ -170,6 +201,7 @@ impl<'a> Strips<'a> {
 
     pub fn effects(&mut self, lines: &[CauseLine], seed: Option<u64>) {
         let (mut direct, mut total, mut replaced) = (Drops::new(), Drops::new(), Drops::new());
+        let mut forced = Drops::new();
         let (mut kl, mut pool) = (BTreeMap::new(), Vec::new());
         let mut weights: BTreeMap<String, BTreeMap<&str, f64>> = BTreeMap::new();
         let is_whole = |row: &CauseRow| row.layers.is_none() && row.seed == seed;
@@ -183,6 +215,7 @@ impl<'a> Strips<'a> {
                 }
                 CauseLine::Total(row) => _ = total.insert(&row.span, drop(row)),
                 CauseLine::Replaced(row) => _ = replaced.insert(&row.span, drop(row)),
+                CauseLine::Forced(row) => _ = forced.insert(&row.span, drop(row)),
                 CauseLine::Surrogate(row) => {
                     let name = format!("contextcite.{}_{}", row.ablation.key(), row.subsets);
                     let own = row.weights.iter().map(|one| (one.span.as_str(), one.weight));
@@ -205,6 +238,12 @@ impl<'a> Strips<'a> {
         let about = "log-probability per token that the answer loses when neutral text of equal length stands in the session's place";
         let names = ["replaced", "effect of neutral text in its place", about];
         self.push(Strip::new(names, EFFECT, self.drops(&replaced)));
+        let about = "log-probability per token that the answer loses when sliding windows also see the session; below 0 it gains";
+        self.push(Strip::new(
+            ["forced", "effect of forcing it into windows", about],
+            EFFECT,
+            self.drops(&forced),
+        ));
         for (name, weights) in weights {
             let about = "coefficient of the session in a sparse linear surrogate of the answer's logit";
             let values = self.by_label(|label| weights.get(label).copied());

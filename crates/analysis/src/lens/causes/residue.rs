@@ -151,7 +151,10 @@ impl Residues {
                     let (lost, measured) = (row.effect.log_p_drop, Measured::Thought(row.into(), hops));
                     return Some(Found { answer, span, role, measured, lost });
                 }
-                CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => return None,
+                CauseLine::Control(_)
+                | CauseLine::Forced(_)
+                | CauseLine::Subset(_)
+                | CauseLine::Surrogate(_) => return None,
             };
             let CauseRow { answer, span, role, effect, .. } = row;
             Some(Found { answer, span, role, measured, lost: effect.log_p_drop })
@@ -166,7 +169,7 @@ impl Residues {
     pub(super) fn of_contrast_rows(rows: Vec<ContrastCauseRow>) -> Self {
         let found = rows.into_iter().filter_map(|row| {
             let measured = match row.ablation {
-                AblationKind::Control => return None,
+                AblationKind::Control | AblationKind::Forced => return None,
                 AblationKind::Carried => Measured::Carrier(row.carrier?, row.direct?),
                 AblationKind::Removed => Measured::Whole(Whole::Removed),
                 AblationKind::Replaced => Measured::Whole(Whole::Replaced),

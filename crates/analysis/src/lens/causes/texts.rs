@@ -47,6 +47,7 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
             blocked(&sessions, &stretches)
         }
         Way::Carriers(_) | Way::Thoughts(_) | Way::Repaired(_) => String::new(),
+        Way::Forced(_) => totals("forced", &rows.forced),
         Way::Removed(RemovalOptions { replace: true, .. }) => totals("replaced", &rows.replaced),
         Way::Removed(_) => totals("removed", &rows.removed),
         Way::Surrogate(options) => {
@@ -64,6 +65,7 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     let shown: &[AblationKind] = match way {
         Way::Removed(RemovalOptions { replace: true, .. }) => &[AblationKind::Replaced],
         Way::Removed(_) => &[AblationKind::Removed],
+        Way::Forced(_) => &[AblationKind::Forced],
         Way::Carriers(_) | Way::Thoughts(_) | Way::Repaired(_) => return String::new(),
         Way::Blocked(_) | Way::Surrogate(_) => &[AblationKind::Blocked, AblationKind::Control],
     };
@@ -74,7 +76,7 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     }
     Columns::of(&groups)
         .text("layers", |((layers, ..), _)| layers_of(*layers))
-        .text("hidden", |((.., name), _)| *name)
+        .text(if matches!(way, Way::Forced(_)) { "forced" } else { "hidden" }, |((.., name), _)| *name)
         .number("passes", |(_, drops)| drops.len())
         .number("contrast lost", |(_, drops)| signed(mean(drops)))
         .sheet(Vec::new())

@@ -204,6 +204,18 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     }
 }
 
+/// What the observer of choices keeps of a windowed layer: its keys, each branch's own, and sums by row and span.
+pub fn observer_selected(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
+    let windowed = |a: &&AttentionSpec| request.observed.selected && a.window.is_some();
+    let Some(a) = layer.attention().filter(windowed) else { return 0 };
+    let (observed, branches) = (request.observed, request.branches);
+    let context = n(request.context);
+    let key = n(a.kv_heads) * n(a.head_dim) * request.formats().cache.size_in_bytes() as u64;
+    let tokens = context + n(branches.count) * n(branches.tokens).min(context);
+    let generated = n(observed.generated).min(context) * n(branches.count.max(1));
+    tokens * key + generated * TENSOR + (n(observed.rows) + generated) * n(observed.keys) * 24
+}
+
 /// Observer state of a linear-attention layer while rows are pending: keys of the context in the model's dtype, decays and strengths in
 /// f32, and waiting queries. Each branch keeps the same for its own tokens. Each generated token has its own tensors.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
@@ -220,7 +232,12 @@ pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
 /// Peak observer scratch for one layer's chunk, beyond attention itself.
 pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
     let spans = n(request.observed.keys);
-    match &layer.mixer {
+    let dense = layer.attention().filter(|_| request.observed.selected).map_or(0, |a| {
+        // One row's scores, weights and their copies, and the layer's keys joined and in f32.
+        let key = n(a.kv_heads) * n(a.head_dim);
+        n(request.context) * (n(a.heads) * 6 * 4 + key * (4 + request.formats().cache.size_in_bytes() as u64))
+    });
+    let sums = match &layer.mixer {
         // Per-thread scratch stays in cache.
         MixerSpec::Attention(_) if streams(request, device) => 0,
         MixerSpec::ShortConv(_) | MixerSpec::None => 0,
@@ -260,5 +277,6 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
                 }
             }
         }
-    }
+    };
+    sums.max(dense)
 }

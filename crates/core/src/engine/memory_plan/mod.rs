@@ -89,8 +89,9 @@ impl MemoryPlan {
         // Decode on the CPU reads packed weights.
         let on_cpu = request.on_cpu();
         let packed = description.packed.as_ref().filter(|_| on_cpu && formats.activations == DType::F32);
+        let cached = if request.whole_windows { &spec.without_windows() } else { spec };
         let cache = |i: usize| {
-            let mixer = &spec.layers[i].mixer;
+            let mixer = &cached.layers[i].mixer;
             let bytes = cache_bytes(mixer, request.context, chunk, &formats).and_then(|trunk| {
                 let branch = branch_bytes(mixer, request.context, request.branches.tokens, &formats)?;
                 let kept = match spec.layers[i].attention() {
@@ -146,6 +147,7 @@ impl MemoryPlan {
                 activations: widest(&activations),
                 observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i], request)).sum::<u64>()
                     + own().map(|i| arithmetic::observer_history(&spec.layers[i], request)).sum::<u64>()
+                    + own().map(|i| arithmetic::observer_selected(&spec.layers[i], request)).sum::<u64>()
                     + (widest(&measured) - widest(&activations)),
                 process: if device == DeviceName::Cpu && d == 0 { PROCESS + request.beside } else { 0 },
             };

@@ -23,6 +23,8 @@ pub struct MemoryRequest {
     pub dtype: DType,
     /// KV cache dtype; `None` is the model's.
     pub cache: Option<DType>,
+    /// Caches keep all keys of windowed layers ([`crate::model::Decoder::whole_cache`]).
+    pub whole_windows: bool,
     /// Attention kernel on CUDA; matrix products if keys may be masked, which other kernels do not support.
     pub kernel: AttentionKernel,
     /// One device, or several that split the layers.
@@ -48,6 +50,7 @@ impl MemoryRequest {
             logits: 1,
             dtype,
             cache: None,
+            whole_windows: false,
             kernel: AttentionKernel::Auto,
             devices,
             branches: Branches::default(),
@@ -94,12 +97,14 @@ pub struct ObservedSpans {
     pub keys: usize,
     /// Generated tokens, thoughts included: the observer of linear-attention layers keeps their queries until the answer is known.
     pub generated: usize,
+    /// What choices of keys left to rows is measured ([`crate::attention::Selected`]): the observer keeps the keys of windowed layers.
+    pub selected: bool,
 }
 
 impl Default for ObservedSpans {
     /// Two rows (question and evidence), twice the sessions of the longest published histories, an answer of usual length.
     fn default() -> Self {
-        ObservedSpans { rows: 2, keys: 512, generated: USUAL_ANSWER }
+        ObservedSpans { rows: 2, keys: 512, generated: USUAL_ANSWER, selected: false }
     }
 }
 

@@ -114,9 +114,13 @@ impl Queued {
     /// First position that must be read: one with requested logits or rows, or the second to last.
     pub fn first_to_read(&self, engine: &Engine) -> usize {
         let observed = || self.branches.iter().map(|branch| &branch.observe);
-        // Keys of linear-attention layers are not cached.
-        let linear = engine.decoder().spec().layers.iter().any(|layer| layer.linear().is_some());
-        let unkept = |observe: &Observe| observe.any() && linear && !observe.softmax_only;
+        // Keys of linear-attention layers are not cached, nor those outside a window.
+        let layers = &engine.decoder().spec().layers;
+        let linear = layers.iter().any(|layer| layer.linear().is_some());
+        let windowed = layers.iter().any(|layer| layer.attention().is_some_and(|a| a.window.is_some()));
+        let unkept = |observe: &Observe| {
+            observe.any() && ((linear && !observe.softmax_only) || (windowed && observe.selected))
+        };
         if observed().any(|observe| observe.likeliest.is_some() || unkept(observe)) {
             return 0;
         }
@@ -566,5 +570,10 @@ fn shared(branches: &VecDeque<Pending>, prefix: usize) -> Measurement {
     let keep = if any { prefix } else { 0 };
     let longest = branches.iter().map(|branch| branch.prompt.len()).max().unwrap_or(prefix);
     // Invalid spans are reported when their branch starts.
-    Measurement::shared(rows, keys, longest, keep).unwrap_or_else(|_| Measurement::nothing(longest))
+    let shared = Measurement::shared(rows, keys, longest, keep);
+    let shared = shared.unwrap_or_else(|_| Measurement::nothing(longest));
+    match branches.iter().any(|branch| branch.observe.selected) {
+        true => shared.selecting(longest, prefix),
+        false => shared,
+    }
 }

@@ -215,6 +215,7 @@ impl ServerModel {
         let rows = &observe.rows;
         match observe {
             Observe { norms: true, .. } => return Err("norms"),
+            Observe { selected: true, .. } => return Err("what windows left to rows"),
             Observe { top_keys: Some(_), .. } => return Err("largest keys"),
             Observe { targets, .. } if !targets.is_empty() => return Err("attributions"),
             Observe { routes: Some(_), .. } => return Err("information-flow routes"),

@@ -54,6 +54,8 @@ pub enum AblationKind {
     Repaired,
     /// Hidden from later positions too, not only from the question on.
     Carried,
+    /// Shown to sliding windows that had left it behind.
+    Forced,
     Control,
 }
 

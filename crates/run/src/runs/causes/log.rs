@@ -74,7 +74,7 @@ impl Ablation {
         row: EffectRow,
         kinds: &[LayerKind],
     ) -> Option<CauseLine> {
-        use AblationKind::{Blocked, Carried, Control, Removed, Repaired, Replaced};
+        use AblationKind::{Blocked, Carried, Control, Forced, Removed, Repaired, Replaced};
         let kind = self.kind;
         let effect = row.effect()?;
         let (carrier, carrier_tokens) = self.carrier.clone().map(|(name, rows)| (name, ends(&rows))).unzip();
@@ -102,6 +102,7 @@ impl Ablation {
                 Removed => NamedEffect::Total(effect),
                 Replaced => NamedEffect::Replaced(effect),
                 Repaired => NamedEffect::Repaired(effect),
+                Forced => NamedEffect::Forced(effect),
                 Blocked | Carried | Control => NamedEffect::Effect(effect),
             },
         };
@@ -111,6 +112,7 @@ impl Ablation {
             Removed => CauseLine::Total(row),
             Replaced => CauseLine::Replaced(row),
             Repaired => CauseLine::Repaired(row),
+            Forced => CauseLine::Forced(row),
             Carried => CauseLine::Carrier(row),
         })
     }
@@ -151,6 +153,7 @@ fn of_line(line: &CauseLine) -> Option<(AblationKey, f64)> {
         CauseLine::Total(row) => (AblationKind::Removed, row),
         CauseLine::Replaced(row) => (AblationKind::Replaced, row),
         CauseLine::Repaired(row) => (AblationKind::Repaired, row),
+        CauseLine::Forced(row) => (AblationKind::Forced, row),
         CauseLine::Carrier(row) => (AblationKind::Carried, row),
         CauseLine::Subset(_) | CauseLine::Surrogate(_) | CauseLine::Thought(_) => return None,
     };

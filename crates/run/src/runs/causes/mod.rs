@@ -1,7 +1,8 @@
 //! Effects of sessions on answers or contrasts: paths are blocked, sessions removed or replaced, and the answer scored again.
 //!
 //! Called by `palimpsest causes` on a finished run. Attention files hold prompt tokens, spans and generated tokens, so no dataset is
-//! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`repaired`], [`carriers`], random
+//! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`repaired`], shown to sliding
+//! windows that left them behind ([`forced`]), [`carriers`], random
 //! subsets ([`context_cite`]), and paths through [`thoughts`]. Rows are appended to `causes.jsonl` ([`rows`]) and `contrast-causes.jsonl`
 //! ([`contrast_rows`]); an interrupted
 //! measurement resumes.
@@ -13,6 +14,7 @@ pub mod context_cite;
 pub mod contrast_rows;
 pub mod control_pool;
 pub mod flash_trace;
+mod forced;
 mod log;
 pub mod removed;
 pub mod repair_rows;

@@ -1,6 +1,6 @@
 //! Rows of `causes.jsonl`: effects of sessions on answers, by each method.
 //!
-//! Nine kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]), fitted surrogates
+//! Ten kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]), fitted surrogates
 //! ([`SurrogateRow`]) and paths through thoughts ([`ThoughtRow`]). Numbers refer to the answer after the thought unless noted. All effects are positive if the answer depends on what
 //! was blocked or removed.
 
@@ -88,6 +88,8 @@ pub enum NamedEffect {
     Total(Effect),
     Replaced(Effect),
     Repaired(Effect),
+    /// Positive if the answer loses by what is shown to the windows.
+    Forced(Effect),
 }
 
 impl Deref for NamedEffect {
@@ -98,7 +100,8 @@ impl Deref for NamedEffect {
             NamedEffect::Effect(effect)
             | NamedEffect::Total(effect)
             | NamedEffect::Replaced(effect)
-            | NamedEffect::Repaired(effect) => effect,
+            | NamedEffect::Repaired(effect)
+            | NamedEffect::Forced(effect) => effect,
         }
     }
 }
@@ -242,6 +245,8 @@ pub enum CauseLine {
     Total(CauseRow),
     Replaced(CauseRow),
     Repaired(CauseRow),
+    /// Session shown to windowed layers beyond their window.
+    Forced(CauseRow),
     /// Session hidden from a later one too.
     Carrier(CauseRow),
     Subset(SubsetRow),
@@ -254,11 +259,12 @@ pub enum CauseLine {
 
 impl CauseLine {
     pub fn answer(&self) -> &AnswerKey {
-        use CauseLine::{Blocked, Carrier, Control, Repaired, Replaced, Subset, Surrogate, Thought, Total};
+        use CauseLine::{
+            Blocked, Carrier, Control, Forced, Repaired, Replaced, Subset, Surrogate, Thought, Total,
+        };
         match self {
-            Blocked(row) | Control(row) | Total(row) | Replaced(row) | Repaired(row) | Carrier(row) => {
-                &row.answer
-            }
+            Blocked(row) | Control(row) | Total(row) | Replaced(row) | Repaired(row) | Forced(row)
+            | Carrier(row) => &row.answer,
             Subset(row) => &row.answer,
             Surrogate(row) => &row.answer,
             Thought(row) => &row.answer,
@@ -276,6 +282,7 @@ impl CauseLine {
             CauseLine::Replaced(row) | CauseLine::Repaired(row) => {
                 format!("replaced by {}", in_place(row.neutral.as_ref(), row.rows).unwrap_or_default())
             }
+            CauseLine::Forced(_) => "forced".to_owned(),
             CauseLine::Carrier(_) => "carriers".to_owned(),
             CauseLine::Subset(SubsetRow { seed, ablation, .. }) => {
                 format!("subsets {}, seed {seed}", ablation.key())
@@ -302,6 +309,7 @@ impl<'de> Deserialize<'de> for CauseLine {
             Some("total") => CauseLine::Total(has(&["span", "total"])?),
             Some("replaced") => CauseLine::Replaced(has(&["span", "replaced"])?),
             Some("repaired") => CauseLine::Repaired(has(&["span", "rows", "repaired"])?),
+            Some("forced") => CauseLine::Forced(has(&["span", "forced"])?),
             Some("carrier") => {
                 CauseLine::Carrier(has(&["span", "carrier", "carrier_tokens", "direct", "effect"])?)
             }
@@ -357,6 +365,7 @@ pub struct CauseRows {
     pub removed: Vec<CauseRow>,
     pub replaced: Vec<CauseRow>,
     pub repaired: Vec<CauseRow>,
+    pub forced: Vec<CauseRow>,
     pub carriers: Vec<CauseRow>,
     pub subsets: Vec<SubsetRow>,
     pub surrogates: Vec<SurrogateRow>,
@@ -374,6 +383,7 @@ impl CauseRows {
                 CauseLine::Total(row) => rows.removed.push(row),
                 CauseLine::Replaced(row) => rows.replaced.push(row),
                 CauseLine::Repaired(row) => rows.repaired.push(row),
+                CauseLine::Forced(row) => rows.forced.push(row),
                 CauseLine::Carrier(row) => rows.carriers.push(row),
                 CauseLine::Subset(row) => rows.subsets.push(row),
                 CauseLine::Surrogate(row) => rows.surrogates.push(row),

@@ -8,7 +8,9 @@ use palimpsest_core::engine::LocalModel;
 
 use super::blocked::{self, CauseOptions};
 use super::carriers::{self, CarrierOptions};
+use super::case::SessionChoice;
 use super::context_cite::{self, SurrogateOptions};
+use super::forced;
 use super::removed::{self, RemovalOptions};
 use super::repaired::{self, RepairOptions};
 use super::thoughts::{self, ThoughtOptions};
@@ -20,6 +22,8 @@ pub enum Way {
     Blocked(CauseOptions),
     Removed(RemovalOptions),
     Repaired(RepairOptions),
+    /// Shows each chosen session to windowed layers.
+    Forced(SessionChoice),
     Carriers(CarrierOptions),
     Surrogate(SurrogateOptions),
     Thoughts(ThoughtOptions),
@@ -42,6 +46,7 @@ pub fn measure(
         Way::Blocked(options) => blocked::measure(&task, session, options),
         Way::Removed(options) => removed::measure(&task, session, options),
         Way::Repaired(options) => repaired::measure(&task, session, &options),
+        Way::Forced(sessions) => forced::measure(&task, session, sessions),
         Way::Carriers(options) => carriers::measure(&task, session, options),
         Way::Surrogate(options) => context_cite::measure(&task, session, options),
         Way::Thoughts(options) => thoughts::measure(&task, session, options),

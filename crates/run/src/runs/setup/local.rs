@@ -53,7 +53,7 @@ pub fn observed(all: &[PlannedCase], benchmark: &Benchmark, batch: usize, genera
     };
     let (rows, overlays): (Vec<usize>, Vec<usize>) = all.iter().map(of_case).unzip();
     let most = |counts: Vec<usize>| counts.into_iter().max().unwrap_or(0);
-    ObservedSpans { rows: most(rows).max(usual.rows), keys: usual.keys + most(overlays), generated }
+    ObservedSpans { rows: most(rows).max(usual.rows), keys: usual.keys + most(overlays), generated, ..usual }
 }
 
 impl RunSpec {
@@ -68,7 +68,10 @@ impl RunSpec {
         let batch = self.batch_size.min(most);
         let options = LocalOptions {
             branches: Branches::for_answers(batch, limits.max_new_tokens),
-            observed: observed(all, dataset.benchmark(), batch, limits.max_new_tokens),
+            observed: ObservedSpans {
+                selected: self.selected,
+                ..observed(all, dataset.benchmark(), batch, limits.max_new_tokens)
+            },
             context: self.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: self.allow_longer,
             hides_keys: self.hidings() > 1,
@@ -132,6 +135,7 @@ impl RunSpec {
             },
             memory: systems.identities.clone(),
             attention: !self.no_attention,
+            selected: self.selected,
             thinking: self.thinking.local_policy(&model),
             stop: stops.clone(),
             special_tokens: self.special_tokens,

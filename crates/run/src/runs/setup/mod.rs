@@ -175,6 +175,7 @@ impl RunSpec {
         SubjectOptions {
             sampling: self.sampling(data.limits),
             attention,
+            selected: self.selected,
             answer_rows: true,
             share_prefix: true,
         }

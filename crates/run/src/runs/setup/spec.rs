@@ -124,6 +124,10 @@ pub struct RunSpec {
     /// endpoint may vary without one. `palimpsest table --repeats` shows the spread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = SAMPLING)]
     pub repeat: u32,
+    /// Also record by layer and span the share of tokens that sliding windows and evictions left to the rows, and the attention that the
+    /// rows would pay to the others over all keys; this keeps the keys of windowed layers (see docs/measures.md)
+    #[arg(long, conflicts_with = "no_attention", help_heading = ATTENTION)]
+    pub selected: bool,
     /// Record no attention
     #[arg(long, help_heading = ATTENTION)]
     pub no_attention: bool,
@@ -286,6 +290,11 @@ impl RunSpec {
         ensure!(
             self.stops.len() < 2 || self.stops.iter().all(|stop| !stop.is_empty()),
             "--stop '' beside other texts: an empty text alone means that none ends an answer; drop one or the other"
+        );
+        ensure!(
+            !(self.selected && self.is_endpoint()),
+            "--selected needs a model on this machine, and {} is an endpoint; drop it",
+            self.model
         );
         if let Some(knockout) = self.knockouts.first().filter(|_| self.is_endpoint()) {
             bail!(
