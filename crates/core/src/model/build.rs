@@ -3,8 +3,8 @@
 use candle_core::Tensor;
 
 use super::layers::{
-    Attention, Convolution, DeltaNet, Experts, Grouped, LatentAttention, Mamba2, Mlp, PerHead, Phase, Projection,
-    Projections, RmsNorm, ShortConv,
+    Attention, Convolution, DeltaNet, Experts, Grouped, LatentAttention, Mamba2, Mlp, PerHead, Phase,
+    Projection, Projections, RmsNorm, ShortConv,
 };
 use super::{
     AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LatentSpec, LayerNorms,

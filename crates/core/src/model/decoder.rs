@@ -274,14 +274,12 @@ impl Decoder {
         mixed: &Tensor,
         phase: Phase,
     ) -> Result<()> {
-        let Layer { mixer: Mixer::Attention(attention), after: norms, .. } = &self.layers[i] else {
-            return Ok(());
-        };
-        let Some(outputs) = self.head_outputs(i)? else { return Ok(()) };
-        let [norm, _] = of_both(norms);
+        let Layer { mixer, after: norms, .. } = &self.layers[i];
+        let (Some(outputs), Some(out)) = (self.head_outputs(i)?, mixer.out()) else { return Ok(()) };
+        let norm = norms[0].as_ref();
         let scales = match norm.is_none() && self.spec.residual_scale.is_none() {
             true => None,
-            false => self.scales(norm, &attention.o.forward(mixed, phase)?)?,
+            false => self.scales(norm, &out.forward(mixed, phase)?)?,
         };
         kv.show_residual(Residual { before, after, outputs: &outputs, scales: scales.as_ref() })
     }

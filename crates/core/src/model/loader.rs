@@ -242,7 +242,7 @@ impl Loader {
             Checkpoint::Gguf(file) => {
                 let (bytes, dtype) = file.blocks(&stored, None)?;
                 self.used.extend(file.scale_of(&stored));
-                let order = part.or_else(|| self.row_order(&weight, outputs));
+                let order = part.map(Iterator::collect).or_else(|| self.row_order(&weight, outputs));
                 let columns = self.column_order(&weight, inputs);
                 self.blocks(&bytes, dtype, [outputs, inputs], (order, columns), shared.as_ref(), bias)?
             }

@@ -61,9 +61,11 @@ fn parts(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Rows)> {
     };
     let rows: Rows = match part {
         "linear_attn.in_proj_qkv" => Box::new(
-            of_heads(0, d.key_dim, wide)
-                .chain(of_heads(d.key_dim, d.key_dim, wide))
-                .chain(of_heads(2 * d.key_dim, values, wide)),
+            of_heads(0, d.key_dim, wide).chain(of_heads(d.key_dim, d.key_dim, wide)).chain(of_heads(
+                2 * d.key_dim,
+                values,
+                wide,
+            )),
         ),
         "linear_attn.in_proj_z" => Box::new(of_heads(2 * d.key_dim + values, values, wide)),
         "linear_attn.in_proj_b" => Box::new(of_heads(0, each, 2 * each)),
