@@ -101,8 +101,12 @@ pub(super) fn placement(files: &[(String, Vec<SplitLengths>)], folder: &Path) ->
 }
 
 /// The figures of `dose --out`.
-pub(super) fn doses(doses: &Doses, folder: &Path) -> anyhow::Result<()> {
-    figures::write(&figures::draw_doses(doses), folder)?;
+pub(super) fn doses(all: &[Doses], folder: &Path) -> anyhow::Result<()> {
+    let drawn = match all {
+        [one] => figures::draw_doses(one),
+        several => figures::draw_dose_runs(several),
+    };
+    figures::write(&drawn, folder)?;
     Ok(())
 }
 

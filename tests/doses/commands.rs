@@ -132,6 +132,35 @@ fn figures_and_report_have_the_doses() {
 }
 
 #[test]
+fn several_runs_have_a_line_each_in_one_figure() {
+    let ((_a, first), (_b, second)) = (run(Made::USUAL), run(Made { prior_only: true, ..Made::USUAL }));
+    let out = tempfile::tempdir().unwrap();
+    let ended = palimpsest(["dose", &first, &second, "--out", out.path().to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let rows = |file: &str, columns: [&str; 3]| -> Vec<[String; 3]> {
+        let mut reader = csv::Reader::from_path(out.path().join(file)).unwrap();
+        let head = reader.headers().unwrap().clone();
+        let at = columns.map(|column| head.iter().position(|name| name == column).unwrap());
+        reader.records().map(|row| at.map(|at| row.as_ref().unwrap()[at].to_owned())).collect()
+    };
+    let name = |run: &str| run.rsplit('/').next().unwrap().to_owned();
+    let drawn = rows("dose-runs.csv", ["line", "level", "value"]);
+    let at = |run: &str, level: &str| -> f64 {
+        let row = drawn.iter().find(|row| row[0] == name(run) && row[1] == level);
+        row.unwrap_or_else(|| panic!("{run} at {level}"))[2].parse().unwrap()
+    };
+    // Means of 2.0 + 0.1 item - (0.3 + 0.02 item) over six items, and a run that knows its prior alone.
+    assert!((at(&first, "256") - (2.0 + 0.25)).abs() < 1e-9);
+    assert!((at(&first, "512") - (2.0 + 0.25 - 0.35)).abs() < 1e-9);
+    assert!(at(&second, "256").abs() < 1e-9);
+    let table = rows("dose.csv", ["run", "item", "u"]);
+    let of = |run: &str| table.iter().filter(|row| row[0] == name(run)).count();
+    assert!(of(&first) > 100 && of(&first) == of(&second) && table.len() == 2 * of(&first));
+    let captions = std::fs::read_to_string(out.path().join("captions.json")).unwrap();
+    assert!(captions.contains("a line per run") && !captions.contains("dose-effect"), "{captions}");
+}
+
+#[test]
 fn runs_that_have_no_doses_are_refused_with_the_remedy() {
     let refused = |made: Made, more: &[&str]| {
         let (_dir, run) = run(made);

@@ -253,6 +253,45 @@ fn effect(doses: &Doses) -> About {
     }
 }
 
+/// Update effect by dose, with one line per run.
+pub(super) fn of_runs(all: &[Doses]) -> Vec<Figure> {
+    let of = |factor: &str| {
+        let own: Vec<_> =
+            all.iter().map(|doses| (doses, factors(doses).find(|s| s.factor == factor))).collect();
+        // Runs of one data set have the same levels; of several, those of the run with the most are drawn.
+        let most = own.iter().filter_map(|(_, sweep)| *sweep).max_by_key(|sweep| sweep.levels().all.len())?;
+        let line = |(nth, (doses, sweep)): (usize, &(&Doses, Option<&Sweep>))| {
+            let sweep = (*sweep)?;
+            let means = sweep.means(&sweep.by_item(&doses.cells, Cell::u));
+            let at = |level: &Level| sweep.levels().all.iter().position(|own| own.name == level.name);
+            let points = most.levels().all.iter().map(|level| means[at(level)?]).collect();
+            Some(DoseLine::of(doses.run(), Meaning::Group(nth).stroke(), points))
+        };
+        Some(DosePanel {
+            title: spoken(factor),
+            x_label: unit_of(most),
+            levels: ticks(most),
+            lines: own.iter().enumerate().filter_map(line).collect(),
+            ..DosePanel::default()
+        })
+    };
+    let names = unique(all.iter().flat_map(factors).map(|sweep| sweep.factor.as_str()));
+    let data = unique(all.iter().map(|doses| doses.dataset.as_str())).join(", ");
+    let about = About {
+        name: "dose-runs",
+        title: "Update effect by dose, of several runs",
+        caption: format!(
+            "The update effect u by level of each factor, a line per run: the mean over both orders of the values of log p of the current \
+             value less that of the replaced one, averaged over items. Above 0 the update counts.{INTERVALS}"
+        ),
+        y_label: "update effect u (nats)",
+        panels: names.into_iter().filter_map(of).collect(),
+        ..About::default()
+    };
+    let origin = Origin { line: format!("{} · {data}", counted(all.len(), "run")), ..Origin::default() };
+    about.figure(&origin).into_iter().collect()
+}
+
 fn over_updating(doses: &Doses) -> About {
     let of = |sweep: &Sweep| {
         let all = [

@@ -156,6 +156,11 @@ pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
     figures.chain(left).chain(repaired).collect()
 }
 
+/// The update effect of several dose runs by factor, a line per run.
+pub fn draw_dose_runs(all: &[Doses]) -> Vec<Figure> {
+    dose::of_runs(all)
+}
+
 /// Curves of several runs of one benchmark, side by side on shared value axes.
 fn draw_together(sources: &[Source<'_>]) -> Vec<Figure> {
     Scale::ALL.into_iter().flat_map(|scale| of_layers(sources, scale)).collect()

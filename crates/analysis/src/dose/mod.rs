@@ -132,6 +132,12 @@ impl Doses {
         })
     }
 
+    /// The run folder's name.
+    pub fn run(&self) -> String {
+        let folder = self.dir.file_name().map(|name| name.to_string_lossy().into_owned());
+        folder.unwrap_or_else(|| self.dir.display().to_string())
+    }
+
     pub fn items(&self) -> Vec<&str> {
         unique(self.cells.iter().map(|cell| cell.item.as_str()))
     }

@@ -1,4 +1,6 @@
-//! CSV table of a dose run: one row per item and level.
+//! CSV table of dose runs: one row per item and level.
+
+use std::collections::BTreeSet;
 
 use super::Doses;
 use super::answer::{BASE, Chosen};
@@ -9,6 +11,7 @@ use palimpsest_data::ground::csv::CsvTable;
 
 #[derive(Clone, Copy)]
 struct Row<'a> {
+    doses: &'a Doses,
     cell: &'a Cell,
     sweep: Option<&'a Sweep>,
 }
@@ -21,17 +24,12 @@ impl Row<'_> {
     }
 }
 
-pub fn csv(doses: &Doses) -> Vec<u8> {
-    let cells = &doses.cells;
-    let of_sweep = |sweep: &'_ Sweep| -> Vec<usize> { sweep.members.iter().map(|(at, _)| *at).collect() };
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for sweep in &doses.sweeps {
-        rows.extend(of_sweep(sweep).into_iter().map(|at| Row { cell: &cells[at], sweep: Some(sweep) }));
-    }
-    if doses.sweeps.is_empty() {
-        rows.extend(cells.iter().map(|cell| Row { cell, sweep: None }));
-    }
+/// Several runs are told apart by a first column `run`.
+pub fn csv(all: &[Doses]) -> Vec<u8> {
+    let rows = all.iter().flat_map(rows);
+    let numbers: BTreeSet<&str> = all.iter().flat_map(Doses::numbers).collect();
     let mut table = CsvTable::of(rows)
+        .column_if(all.len() > 1, "run", |row| row.doses.run())
         .column("item", |row| &row.cell.item)
         .column("family", |row| &row.cell.family)
         .column("probe", |row| &row.cell.probe)
@@ -56,8 +54,22 @@ pub fn csv(doses: &Doses) -> Vec<u8> {
     for (chosen, name) in Chosen::ALL.into_iter().zip(["current", "first", "other_old", "absent"]) {
         table = table.optional(format!("chosen_{name}"), |row| row.cell.chosen.get(&chosen).copied());
     }
-    for name in doses.numbers() {
+    for name in numbers {
         table = table.optional(name, |row| row.cell.number(name));
     }
     table.bytes()
+}
+
+fn rows(doses: &Doses) -> Vec<Row<'_>> {
+    let cells = &doses.cells;
+    let of_sweep = |sweep: &'_ Sweep| -> Vec<usize> { sweep.members.iter().map(|(at, _)| *at).collect() };
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for sweep in &doses.sweeps {
+        let row = |at: usize| Row { doses, cell: &cells[at], sweep: Some(sweep) };
+        rows.extend(of_sweep(sweep).into_iter().map(row));
+    }
+    if doses.sweeps.is_empty() {
+        rows.extend(cells.iter().map(|cell| Row { doses, cell, sweep: None }));
+    }
+    rows
 }

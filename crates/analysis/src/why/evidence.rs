@@ -158,7 +158,11 @@ mod tests {
             sessions: [3].into(),
             writing: Default::default(),
             overwriting: None,
-            stages: [stages[0], stages[1], stages[2], stages[3], Known::Unknown, Known::Unknown, Known::No],
+            stages: {
+                let [written, kept, retrieved, shown] = stages;
+                let open = Known::Unknown;
+                [written, kept, retrieved, shown, open, open, open, Known::No]
+            },
         };
         use Known::{No, Unknown, Yes};
         assert_eq!(of_memory(&fact([Yes, Yes, Yes, Yes])), Presence::Shown);
