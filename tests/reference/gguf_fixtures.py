@@ -6,6 +6,7 @@ distribution of llama-cpp-python carries under vendor/llama.cpp), in this proces
 
   the name of the pre-tokeniser  the converter knows it by a hash of the released tokenisers, which tiny ones do not match
   GLM's vocabulary               asks for the special tokens of the released tokeniser; written like every other instead
+  Gemma 4's vocabulary           has merges of whole characters; written like every other instead
 
 A GGUF file cannot say everything that a config.json can; what it leaves out, readers have built in as released models
 have it. Most checkpoints are those of tests/fixtures/NAME-tiny, whose numbers hold for the GGUF file too. Those whose
@@ -53,6 +54,8 @@ PRE_TOKENIZERS = {
     "mistral3-nested": "tekken",
     "granite": "refact",
     "olmo3": "dbrx",
+    "gemma4": "default",
+    "gemma4-moe-nested": "default",
 }
 
 
@@ -113,14 +116,16 @@ class Converter:
         self.script = importlib.import_module("convert_hf_to_gguf")
         self.base = importlib.import_module("conversion.base")
         self.glm = importlib.import_module("conversion.glm")
+        self.gemma = importlib.import_module("conversion.gemma")
         logging.disable(logging.WARNING)
 
     def run(self, folder: Path, out: Path, pre: str, *options: str, own_vocab: bool = False) -> None:
         """Converts `folder` with the pre-tokeniser's name `pre`; `own_vocab` keeps the architecture's way with vocabularies."""
-        text, glm = self.base.TextModel, self.glm.Glm4MoeModel
+        text, glm, gemma = self.base.TextModel, self.glm.Glm4MoeModel, self.gemma.Gemma4Model
         argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), "--model-name", folder.name, *options]
         with patched(text, "get_vocab_base_pre", lambda *_: pre), patched(sys, "argv", argv), \
-                patched(glm, "set_vocab", glm.set_vocab if own_vocab else text.set_vocab):
+                patched(glm, "set_vocab", glm.set_vocab if own_vocab else text.set_vocab), \
+                patched(gemma, "set_vocab", gemma.set_vocab if own_vocab else text.set_vocab):
             self.script.main()
 
 

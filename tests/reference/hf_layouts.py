@@ -111,6 +111,17 @@ def age_gemma3(folder: Path) -> None:
         name.replace("vision_tower.", "vision_tower.vision_model."): tensor for name, tensor in tensors.items()})
 
 
+def age_gemma4(folder: Path) -> None:
+    """The settings as gemma-4-26B-A4B has them: global layers in fields of their own."""
+    config = read_config(folder)
+    text = config["text_config"]
+    own = text.pop("per_layer_config")
+    layer = own[min(own)]
+    text |= dict(global_head_dim=layer["head_dim"], num_global_key_value_heads=layer.get("num_key_value_heads"))
+    config |= dict(vision_soft_tokens_per_image=1)
+    write_config(folder, config)
+
+
 def age_phi3(folder: Path) -> None:
     """The settings as Phi-4-mini has them."""
     age_settings(folder)

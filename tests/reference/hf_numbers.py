@@ -15,8 +15,16 @@ import transformers
 from safetensors.numpy import save_file
 
 TOP_IDS = 10
+# Parts of a checkpoint that read no text, whose attention is not measured.
+OTHER_TOWERS = ("vision", "audio")
 # What a delta-rule layer's output may differ from the plain definition, times its largest value where that is over 1.
 DELTA_TOLERANCE = 2e-6
+
+
+def text_attention(model: torch.nn.Module) -> list[tuple[int, torch.nn.Module]]:
+    """The softmax layers of the text model, with their indices."""
+    return [(int(name.split(".")[-2]), module) for name, module in model.named_modules()
+            if name.endswith(".self_attn") and not any(tower in name for tower in OTHER_TOWERS)]
 
 
 class MassHooks:
@@ -34,10 +42,8 @@ class MassHooks:
         self.offset = 0
         self.sums, self.sinks = {}, {}
         self.handles = []
-        for name, module in model.named_modules():
-            if name.endswith(".self_attn") and "vision" not in name:
-                layer = int(name.split(".")[-2])
-                self.handles.append(module.register_forward_hook(self.hook(layer)))
+        for layer, module in text_attention(model):
+            self.handles.append(module.register_forward_hook(self.hook(layer)))
         if not self.handles:
             raise SystemExit(f"error: {type(model).__name__} has no module named self_attn; add its name to MassHooks")
 
@@ -87,8 +93,7 @@ class Knockouts:
         self.offset = 0
         self.stack = ExitStack()
         holes = {}
-        modules = {int(name.split(".")[-2]): module for name, module in model.named_modules()
-                   if name.endswith(".self_attn") and "vision" not in name}
+        modules = dict(text_attention(model))
         for knockout in request.get("knockouts", []):
             layers = range(*knockout["layers"]) if "layers" in knockout else range(len(list(modules)))
             for layer in layers:
@@ -124,9 +129,8 @@ class TopHooks:
         self.count = request.get("top_keys", 0)
         self.rows = [row for label in request["rows"] for row in range(*request["spans"][label])]
         self.offset, self.kept, self.handles = 0, {}, []
-        for name, module in model.named_modules():
-            if self.count and name.endswith(".self_attn") and "vision" not in name:
-                self.handles.append(module.register_forward_hook(self.hook(int(name.split(".")[-2]))))
+        for layer, module in text_attention(model) if self.count else []:
+            self.handles.append(module.register_forward_hook(self.hook(layer)))
 
     def hook(self, layer: int):
         def keep(_module, _inputs, output):
@@ -167,12 +171,13 @@ class LengthHooks:
         self.spans = list(request["spans"].values())
         self.rows = [request["spans"][label] for label in request["rows"]]
         self.offset, self.made, self.seen, self.handles = 0, {}, {}, []
-        for name, module in model.named_modules():
-            if request.get("measures") and name.endswith(".self_attn") and "vision" not in name:
-                layer = int(name.split(".")[-2])
-                for part in ("q_proj", "v_proj") if hasattr(module, "q_proj") else ("qkv_proj",):
-                    self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
-                self.handles.append(module.register_forward_hook(self.hook(layer)))
+        for layer, module in text_attention(model) if request.get("measures") else []:
+            parts = ("q_proj", "v_proj") if hasattr(module, "q_proj") else ("qkv_proj",)
+            if hasattr(module, "v_norm"):
+                parts = ("v_norm",)
+            for part in parts if not getattr(module, "is_kv_shared_layer", False) else ():
+                self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
+            self.handles.append(module.register_forward_hook(self.hook(layer)))
 
     def keep(self, layer: int, part: str):
         def keep(_module, _inputs, output):
@@ -186,8 +191,12 @@ class LengthHooks:
             weights = output[1][0].double()  # (heads, queries, keys)
             heads, tokens = weights.shape[:2]
             v = self.seen.get((layer, "v_proj"))
-            if v is None:
+            if (layer, "qkv_proj") in self.seen:
                 v = self.seen[layer, "qkv_proj"][:, -module.num_key_value_heads * module.head_dim:]
+            if v is None:
+                # Normed values of the layer, or of the last earlier one of its width, whose keys it shares.
+                v = [seen for (_, part), seen in self.seen.items() if part == "v_norm"
+                     and seen.shape[-1] == module.head_dim][-1].flatten(1)
             v = v.unflatten(1, (-1, module.head_dim)).transpose(0, 1)
             v = v.repeat_interleave(heads // len(v), dim=0)  # (heads, keys, head_dim)
             outputs = module.o_proj.weight.double().T.unflatten(0, (heads, module.head_dim))  # (heads, head_dim, hidden)
@@ -305,10 +314,12 @@ class RouterMargin:
     def __init__(self, model: torch.nn.Module):
         self.least = float("inf")
         self.handles = [module.register_forward_hook(self.measure) for module in model.modules()
-                        if type(module).__name__.lower().endswith("topkrouter")]
+                        if type(module).__name__.lower().endswith(("topkrouter", "gemma4textrouter"))]
 
     def measure(self, module, inputs, output):
         scores = output[0].double()  # (tokens, experts)
+        if not hasattr(module, "top_k"):
+            scores = scores.log()  # gemma4 gives probabilities
         bias = getattr(module, "e_score_correction_bias", inputs[1] if len(inputs) > 1 else None)
         if bias is not None:
             scores = scores.sigmoid() + bias
@@ -319,7 +330,7 @@ class RouterMargin:
             self.narrow(best, module.topk_group)
             kept = torch.zeros_like(best, dtype=torch.bool).scatter(1, best.topk(module.topk_group).indices, True)
             scores = grouped.masked_fill(~kept[..., None], float("-inf")).flatten(1)
-        self.narrow(scores, module.top_k)
+        self.narrow(scores, module.top_k if hasattr(module, "top_k") else module.config.top_k_experts)
 
     def narrow(self, scores: torch.Tensor, k: int) -> None:
         if k < scores.shape[1]:
@@ -353,9 +364,10 @@ def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: b
             end = min(start + (chunk or n), n)
             hooks.offset = knockouts.offset = top.offset = lengths.offset = start
             keep = min(end - start, max(end - (n - wanted), 0))
-            # logits_to_keep=0 would mean all of them.
+            # logits_to_keep=0 would mean all of them, which layers that share keys need: they leave out rows without logits.
+            shares = getattr(model.config.get_text_config(), "num_kv_shared_layers", 0) > 0
             out = model(tokens[:, start:end], past_key_values=cache, use_cache=chunk is not None,
-                        logits_to_keep=max(keep, 1))
+                        logits_to_keep=0 if shares else max(keep, 1))
             cache = out.past_key_values
             if keep:
                 logits.append(out.logits[0, -keep:])
