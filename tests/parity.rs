@@ -34,7 +34,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 29] = [
+pub const TINY: [&str; 31] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -57,6 +57,8 @@ pub const TINY: [&str; 29] = [
     "minimax-m2-fp8-tiny",
     "gemma3-tiny",
     "gemma3-nested-tiny",
+    "gemma4-tiny",
+    "gemma4-moe-nested-tiny",
     "mistral-tiny",
     "mistral3-nested-tiny",
     "phi3-tiny",
@@ -89,9 +91,10 @@ pub const FORMATS: [Formats; 5] = [
 ];
 
 /// Every kind of layer and of weights, for tests in all formats.
-pub const OF_ALL_KINDS: [&str; 7] = [
+pub const OF_ALL_KINDS: [&str; 8] = [
     "llama-tiny",
     "gemma3-tiny",
+    "gemma4-tiny",
     "gpt-oss-tiny",
     "qwen35-text-tiny",
     "gguf-llama",

@@ -1,14 +1,15 @@
 //! The decoder: embedding, layers, final norm, output head.
 
+use std::collections::BTreeMap;
+
 use candle_core::{DType, Device, Result, Tensor};
-use half::{bf16, f16};
 
 mod ropes;
 
-use super::build::{self, FeedForward, Layer, Mixer};
+use super::build::{self, FeedForward, Layer, Mixer, rounded_to};
 use super::kv_view::{Group, KvView, Pass};
-use super::layers::{Embedding, Phase, Projection, RmsNorm};
-use super::{Cache, DecoderSpec, Formats, LayerSpec, Loader, ModelError};
+use super::layers::{Embedding, LayerEmbeddings, NewKeys, Phase, Projection, RmsNorm};
+use super::{Cache, DecoderSpec, Formats, KeyValues, LayerSpec, Loader, ModelError};
 use crate::attention::{AttentionKernel, LayerHoles, Settled, Term, settle};
 use crate::fused::products::Own;
 use crate::transfer;
@@ -19,7 +20,10 @@ use ropes::Ropes;
 pub struct Decoder {
     spec: DecoderSpec,
     embedding: Embedding,
+    layer_embeddings: Option<LayerEmbeddings>,
     layers: Vec<Layer>,
+    /// Per layer: the product of its scalar and those of later layers, by which its terms reach the final norm.
+    behind: Vec<f64>,
     /// Per layer.
     devices: Vec<Device>,
     /// Attention kernels per layer; `None` where there is no choice.
@@ -53,6 +57,8 @@ impl Decoder {
         loader.put_on(first);
         let rows = loader.weight("embed_tokens.weight", &[spec.vocab, spec.hidden])?;
         let embedding = Embedding::new(rows.clone(), spec.tied, formats.half_products())?;
+        let layer_embeddings = spec.layer_inputs.map(|width| build::layer_embeddings(&mut loader, width));
+        let layer_embeddings = layer_embeddings.transpose()?;
         loader.put_on(last);
         let norm = build::norm(&mut loader, "norm", spec.hidden, spec.norm)?;
         let head_name = if spec.tied { "embed_tokens" } else { "lm_head" };
@@ -69,8 +75,24 @@ impl Decoder {
             layers.push(build::layer(&mut loader, i, layer, kernel)?);
         }
         loader.finish()?;
+        let mut behind: Vec<f64> = layers.iter().map(|layer| layer.scalar.unwrap_or(1.0)).collect();
+        for i in (1..behind.len()).rev() {
+            behind[i - 1] *= behind[i];
+        }
         let ropes = Ropes::default();
-        Ok(Decoder { spec, embedding, layers, devices, kernels, ropes, norm, head, formats })
+        Ok(Decoder {
+            spec,
+            embedding,
+            layer_embeddings,
+            layers,
+            behind,
+            devices,
+            kernels,
+            ropes,
+            norm,
+            head,
+            formats,
+        })
     }
 
     /// The model's spec.
@@ -163,8 +185,12 @@ impl Decoder {
         let mut x = self.embed(tokens)?;
         let targets = kv.targets(l);
         if !targets.is_empty() {
-            kv.show_term(Term::Embedding(&rows_of(x.tensor(), &targets)?.to_dtype(DType::F32)?))?;
+            kv.show_term(Term::Embedding(&self.term(0, rows_of(x.tensor(), &targets)?)?))?;
         }
+        // (l, layers, width)
+        let inputs = self.layer_embeddings.as_ref().map(|inputs| inputs.of(tokens, x.tensor(), phase));
+        let inputs = inputs.transpose()?;
+        let mut shared: BTreeMap<usize, NewKeys> = BTreeMap::new();
 
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)), normed and scaled as the spec says.
         let positions = kv.positions(l);
@@ -186,7 +212,15 @@ impl Decoder {
                         Some(spec) => ropes.get(&spec.rope, device)?,
                         None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
                     };
-                    (attention.forward(i, &h, rope, &mut kv, phase)?, &attention.o)
+                    let given = match attention.spec.key_values {
+                        KeyValues::Of(source) => shared.get(&source),
+                        _ => None,
+                    };
+                    let (mixed, new) = attention.forward(i, &h, (rope, given), &mut kv, phase)?;
+                    if layer.shared {
+                        shared.insert(i, new);
+                    }
+                    (mixed, &attention.o)
                 }
                 Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut kv, phase)?, &delta_net.out),
             };
@@ -200,15 +234,32 @@ impl Decoder {
             drop(layouts);
             let h = normed(before_feed_forward, x.tensor().clone())?;
             if !targets.is_empty() {
-                self.show_feed_forward(&mut kv, i, &rows_of(&h, &targets)?, phase)?;
+                let rows = [rows_of(&h, &targets)?, rows_of(x.tensor(), &targets)?];
+                self.show_feed_forward(&mut kv, i, &rows, phase)?;
             }
             x = match &layer.feed_forward {
                 FeedForward::Dense(mlp) if plain => mlp.down.add_to(x, &mlp.inner(&h, phase)?, phase)?,
-                block => x.plus(&self.added(after_feed_forward, block.forward(&h, phase)?)?)?,
+                block => {
+                    let out = block.forward(&h, x.tensor(), phase)?;
+                    x.plus(&self.added(after_feed_forward, out)?)?
+                }
             };
+            if let (Some(input), Some(inputs)) = (&layer.input, &inputs) {
+                let own = transfer::moved(&inputs.narrow(1, i, 1)?.squeeze(1)?.contiguous()?, device)?;
+                let added = input.forward(x.tensor(), &own, phase)?;
+                if !targets.is_empty() {
+                    kv.show_term(Term::LayerInput(i, &self.term(i, rows_of(&added, &targets)?)?))?;
+                }
+                x = x.plus(&added)?;
+            }
+            if let Some(by) = layer.scalar {
+                x = Own::made((x.tensor() * by)?);
+            }
         }
         if !targets.is_empty() {
-            kv.show_term(Term::Final(&self.norm.scales(&rows_of(x.tensor(), &targets)?)?))?;
+            let last = rows_of(x.tensor(), &targets)?;
+            let scales = self.norm.scales(&last)?;
+            kv.show_term(Term::Final(&scales, &(last.to_dtype(DType::F32)? * &scales)?))?;
         }
         kv.advance(l);
         Ok(x.into_tensor())
@@ -227,7 +278,8 @@ impl Decoder {
         match &layer.mixer {
             Mixer::Attention(_) => {
                 let mut scales = norm.map(|norm| norm.scales(&added)).transpose()?;
-                if let Some(by) = self.spec.residual_scale {
+                let by = self.spec.residual_scale.unwrap_or(1.0) * self.behind[i];
+                if by != 1.0 {
                     let ones = || added.to_dtype(DType::F32)?.ones_like();
                     scales = Some((scales.map_or_else(ones, Ok)? * by)?);
                 }
@@ -235,18 +287,29 @@ impl Decoder {
                 kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
             }
             Mixer::DeltaNet(_) => {
-                let added = self.added(norm, added)?;
-                kv.show_term(Term::LinearAttention(i, &added.to_dtype(DType::F32)?))
+                kv.show_term(Term::LinearAttention(i, &self.term(i, self.added(norm, added)?)?))
             }
         }
     }
 
-    /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there.
-    fn show_feed_forward(&self, kv: &mut KvView<'_>, i: usize, h: &Tensor, phase: Phase) -> Result<()> {
+    /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there, and the residual stream.
+    fn show_feed_forward(
+        &self,
+        kv: &mut KvView<'_>,
+        i: usize,
+        [h, stream]: &[Tensor; 2],
+        phase: Phase,
+    ) -> Result<()> {
         let layer = &self.layers[i];
         let [_, norm] = of_both(&layer.after);
-        let added = self.added(norm, layer.feed_forward.forward(h, phase)?)?;
-        kv.show_term(Term::FeedForward(i, &added.to_dtype(DType::F32)?))
+        let added = self.added(norm, layer.feed_forward.forward(h, stream, phase)?)?;
+        kv.show_term(Term::FeedForward(i, &self.term(i, added)?))
+    }
+
+    /// What layer `i` adds to the residual stream as it is before the final norm, in f32.
+    fn term(&self, i: usize, added: Tensor) -> Result<Tensor> {
+        let added = added.to_dtype(DType::F32)?;
+        if self.behind[i] == 1.0 { Ok(added) } else { added * self.behind[i] }
     }
 
     /// The term that a block's output `x` adds to the residual stream.
@@ -258,7 +321,7 @@ impl Decoder {
         }
     }
 
-    /// Output projection per head of a softmax layer, transposed and without the spec's residual scale: f32 (heads, head_dim, hidden);
+    /// Output projection per head of a softmax layer, transposed and without residual scale and layer scalars: f32 (heads, head_dim, hidden);
     /// `None` for other layers.
     pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
         let Some(Layer { mixer: Mixer::Attention(attention), .. }) = self.layers.get(layer) else {
@@ -269,7 +332,7 @@ impl Decoder {
         Ok(Some(weight.reshape((spec.heads, spec.head_dim, self.spec.hidden))?))
     }
 
-    /// Rows of the output head for these tokens, of which logits are products: f32 (tokens, hidden). A token outside the vocabulary is an error.
+    /// Rows of the output head for these tokens, of which logits, before their soft cap, are products: f32 (tokens, hidden). A token outside the vocabulary is an error.
     pub fn head_rows(&self, tokens: &[u32]) -> Result<Tensor> {
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
@@ -288,7 +351,11 @@ impl Decoder {
 
     /// The output head: normalised hidden states (n, hidden) -> f32 logits (n, vocab).
     pub fn logits(&self, hidden: &Tensor, phase: Phase) -> Result<Tensor> {
-        self.divided(self.head.forward(hidden, phase)?.to_dtype(DType::F32)?)
+        let logits = self.divided(self.head.forward(hidden, phase)?.to_dtype(DType::F32)?)?;
+        match self.spec.logit_cap {
+            None => Ok(logits),
+            Some(cap) => (logits / cap)?.tanh()? * cap,
+        }
     }
 
     fn divided(&self, logits: Tensor) -> Result<Tensor> {
@@ -313,14 +380,6 @@ fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
     match norm {
         Some(norm) => norm.forward(&x),
         None => Ok(x),
-    }
-}
-
-fn rounded_to(factor: f64, dtype: DType) -> f64 {
-    match dtype {
-        DType::BF16 => bf16::from_f32(factor as f32).to_f64(),
-        DType::F16 => f16::from_f32(factor as f32).to_f64(),
-        _ => f64::from(factor as f32),
     }
 }
 

@@ -26,6 +26,7 @@ const RELEASED: &[(&str, &str)] = released! {
     "qwen3-235b-a22b" "qwen3.5-9b" "qwen3.5-27b" "qwen3.5-35b-a3b" "qwen3.6-35b-a3b" "qwen3-next-80b-a3b-instruct"
     "gpt-oss-20b" "gpt-oss-120b" "glm-4.5-air" "minimax-m2.5"
     "ministral-3-8b-base" "phi-4" "granite-3.3-8b-instruct" "olmo-3-7b-instruct"
+    "gemma4-e4b" "gemma4-26b-a4b"
 };
 
 /// A model's spec, and facts about its files that affect memory.

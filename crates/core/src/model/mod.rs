@@ -31,7 +31,7 @@ use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
-    LayerNorms, LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing,
-    Yarn,
+    KeyValues, LayerNorms, LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling,
+    RopeSpec, Routing, Yarn,
 };
 pub use weightless::{Fill, Weightless};

@@ -40,13 +40,16 @@ pub const GGUF_NAMES: [(&str, &str); 33] = [
 /// Prefixes of the language model in Hugging Face checkpoints.
 pub const PREFIXES: [&str; 4] = ["model.", "model.language_model.", "language_model.model.", ""];
 
-/// Checkpoint parts that do not affect text: vision towers, projectors, multi-token prediction.
-pub const SKIPPED: [&str; 8] = [
+/// Checkpoint parts that do not affect text: vision and audio towers, projectors, multi-token prediction.
+pub const SKIPPED: [&str; 11] = [
     "model.visual.",
     "visual.",
     "mtp.",
     "vision_tower.",
     "model.vision_tower.",
+    "model.audio_tower.",
+    "model.embed_vision.",
+    "model.embed_audio.",
     "multi_modal_projector.",
     "model.multi_modal_projector.",
     "v.",
@@ -54,6 +57,9 @@ pub const SKIPPED: [&str; 8] = [
 
 /// Name parts specific to multi-token prediction layers, in Hugging Face and llama.cpp checkpoints.
 pub const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.", ".nextn."];
+
+/// Name parts of keys and values, which some checkpoints hold for layers that share another layer's, and nothing reads.
+pub const UNSHARED: [&str; 6] = [".k_proj.", ".v_proj.", ".k_norm.", ".attn_k.", ".attn_v.", ".attn_k_norm."];
 
 /// True for derived tables, which the config implies or the spec reads itself.
 pub fn is_derived(name: &str) -> bool {

@@ -11,17 +11,17 @@ use super::TextError;
 
 pub use byte_level::KNOWN_PRE_TOKENIZERS;
 pub use fields::GgufTokenizer;
-use fields::{CONTROL, SENTENCE_PIECE, USER_DEFINED, unusable};
+use fields::{CONTROL, MERGED_PIECES, SENTENCE_PIECE, USER_DEFINED, unusable};
 
 impl GgufTokenizer {
     pub(super) fn to_inner(&self) -> Result<Tokenizer, TextError> {
         self.check()?;
         let mut tokenizer = match self.model.as_str() {
             "gpt2" => byte_level::build(self)?,
-            SENTENCE_PIECE => sentence_piece::build(self)?,
+            SENTENCE_PIECE | MERGED_PIECES => sentence_piece::build(self)?,
             other => {
                 return Err(unusable(format!(
-                    "model {other:?} is not known (known: gpt2, llama); use a model folder with tokenizer.json instead"
+                    "model {other:?} is not known (known: gpt2, llama, gemma4); use a model folder with tokenizer.json instead"
                 )));
             }
         };

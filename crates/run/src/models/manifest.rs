@@ -45,6 +45,8 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/phi-4.toml", include_str!("../../../../models/phi-4.toml")),
     ("models/granite-3.3-8b-instruct.toml", include_str!("../../../../models/granite-3.3-8b-instruct.toml")),
     ("models/olmo-3-7b-instruct.toml", include_str!("../../../../models/olmo-3-7b-instruct.toml")),
+    ("models/gemma4-e4b.toml", include_str!("../../../../models/gemma4-e4b.toml")),
+    ("models/gemma4-26b-a4b.toml", include_str!("../../../../models/gemma4-26b-a4b.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -26,6 +26,7 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "phi-4",
     "granite-3.3-8b-instruct",
     "olmo-3-7b-instruct",
+    "gemma4-e4b",
 ];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;

@@ -3,7 +3,7 @@
 use super::config::{Config, Key};
 use super::rope::RopeDefaults;
 use crate::model::{
-    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerNorms, LayerSpec,
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, KeyValues, LayerNorms, LayerSpec,
     MAX_LAYERS, MixerSpec, MlpSpec, ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
@@ -119,6 +119,8 @@ impl Base {
             sinks: false,
             gated: false,
             qk_norm: QkNorm::None,
+            value_norm: false,
+            key_values: KeyValues::Projected,
             bias: AttentionBias::None,
             rope,
         }
@@ -133,6 +135,9 @@ impl Base {
             embedding_scale: None,
             residual_scale: None,
             logit_divisor: None,
+            logit_cap: None,
+            layer_inputs: None,
+            layer_scalars: false,
             tied: self.tied,
             max_positions: self.max_positions.max(reach(&layers)).min(limit(&layers)),
             layers,
@@ -173,7 +178,7 @@ pub fn bias(config: &Config, default: bool) -> Result<AttentionBias, ModelError>
     Ok(if biased { AttentionBias::All } else { AttentionBias::None })
 }
 
-fn head_fault(head_dim: usize) -> Option<String> {
+pub fn head_fault(head_dim: usize) -> Option<String> {
     // Frequencies are computed before tensors are read, so bound their number.
     const WIDEST: usize = 1 << 16;
     if !head_dim.is_multiple_of(2) || head_dim == 0 {

@@ -11,6 +11,7 @@ mod base;
 mod config;
 mod fields;
 mod gemma3;
+mod gemma4;
 mod glm4_moe;
 mod gpt_oss;
 mod granite;
@@ -54,6 +55,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     glm4_moe::GLM4_MOE,
     minimax_m2::MINIMAX_M2,
     gemma3::GEMMA3,
+    gemma4::GEMMA4,
 ];
 
 /// Finds the architecture of a config.json and parses its spec; `place` names the file in errors.

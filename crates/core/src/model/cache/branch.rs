@@ -97,6 +97,7 @@ impl Cache {
             }
             LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
+            LayerCache::Shared(source) => Ok(LayerCache::Shared(*source)),
         });
         let layers = layers.collect::<Result<_>>()?;
         let (dtype, marks) = (self.dtype, Vec::new());
@@ -105,7 +106,7 @@ impl Cache {
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
     pub(crate) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
-        match &self.layers[layer] {
+        match &self.layers[self.holder(layer)] {
             LayerCache::Full { k, v } => Ok(Some((k.narrow(1, 0, end)?, v.narrow(1, 0, end)?))),
             _ => Ok(None),
         }

@@ -19,6 +19,7 @@ impl Cache {
                 layer.reset()?;
                 Ok(layer)
             }
+            LayerCache::Shared(source) => Ok(LayerCache::Shared(*source)),
         });
         let layers = layers.collect::<Result<_>>()?;
         Ok(Cache { start: 0, layers, length: 0, capacity, dtype: self.dtype, marks: Vec::new(), torn: false })
@@ -80,12 +81,12 @@ impl Cache {
 
     /// True if every layer keeps all keys, so that the cache can roll back to any length.
     pub fn sees_all(&self) -> bool {
-        self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. }))
+        self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. } | LayerCache::Shared(_)))
     }
 
     pub(super) fn now(&self) -> Result<Mark> {
         let saved = self.layers.iter().map(|layer| match layer {
-            LayerCache::Full { .. } => Ok(Saved::InPlace),
+            LayerCache::Full { .. } | LayerCache::Shared(_) => Ok(Saved::InPlace),
             LayerCache::Windowed(windowed) => windowed.save(),
             LayerCache::Delta(state) => Ok(Saved::Delta(state.clone())),
         });

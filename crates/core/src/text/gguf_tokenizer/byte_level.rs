@@ -1,7 +1,7 @@
 //! Byte-level vocabularies (`tokenizer.ggml.model` = `gpt2`). Each entry of [`TABLE`] restates normaliser, pre-tokeniser and
 //! `ignore_merges` of a published `tokenizer.json`. llama.cpp's table omits normalisers and approximates some regexes.
 
-use tokenizers::models::bpe::{BPE, Merges};
+use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
@@ -102,22 +102,7 @@ pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
         .ok_or_else(|| TextError::MissingPreTokenizer { known: KNOWN_PRE_TOKENIZERS.join(", ") })?;
     let published = Published::named(pre)?;
     let vocab = metadata.vocab()?;
-    let mut merges = Merges::with_capacity(metadata.merges.len());
-    for (rank, merge) in metadata.merges.iter().enumerate() {
-        // In byte-level files tokens contain no spaces; the first space separates.
-        let (left, right) =
-            merge.split_once(' ').filter(|(left, right)| !left.is_empty() && !right.is_empty()).ok_or_else(
-                || unusable(format!("merge {rank} ({merge:?}) is not two tokens with a space between")),
-            )?;
-        // The crate's builder does not validate merges.
-        let joined = format!("{left}{right}");
-        if let Some(missing) = [left, right, &joined].into_iter().find(|token| !vocab.contains_key(*token)) {
-            return Err(unusable(format!(
-                "merge {rank} ({merge:?}) needs the token {missing:?}, which is missing"
-            )));
-        }
-        merges.push((left.to_owned(), right.to_owned()));
-    }
+    let merges = metadata.written_merges(&vocab)?;
     let model = BPE::builder()
         .vocab_and_merges(vocab, merges)
         .ignore_merges(published.ignore_merges)

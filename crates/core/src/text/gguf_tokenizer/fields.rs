@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
-use tokenizers::models::bpe::Vocab;
+use tokenizers::models::bpe::{Merges, Vocab};
 
 use crate::text::TextError;
 
 /// `tokenizer.ggml.model` of SentencePiece vocabularies.
 pub(super) const SENTENCE_PIECE: &str = "llama";
+/// The same with merges instead of scores.
+pub(super) const MERGED_PIECES: &str = "gemma4";
 
 // `tokenizer.ggml.token_type` values (llama.cpp's `llama_token_type`).
 pub(super) const NORMAL: i32 = 1;
@@ -20,7 +22,7 @@ pub(super) const SPACE: &str = "\u{2581}";
 /// The `tokenizer.*` metadata of a GGUF file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufTokenizer {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE with byte fallback).
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` (SentencePiece BPE with byte fallback), or `gemma4` (the same with merges).
     pub model: String,
     /// `tokenizer.ggml.pre`: pre-tokeniser of byte-level vocabularies; unused by SentencePiece.
     pub pre: Option<String>,
@@ -46,7 +48,7 @@ pub struct GgufTokenizer {
     pub pad: Option<u32>,
     /// `tokenizer.ggml.add_bos_token`; used only by the plain layout.
     pub add_bos: Option<bool>,
-    /// `tokenizer.ggml.add_space_prefix`; SentencePiece defaults to true.
+    /// `tokenizer.ggml.add_space_prefix`; `llama` defaults to true.
     pub add_space_prefix: Option<bool>,
     /// `tokenizer.chat_template`.
     pub chat_template: Option<String>,
@@ -66,6 +68,31 @@ impl GgufTokenizer {
             vocab.entry(self.text(index, token).into_owned()).or_insert(id);
         }
         Ok(vocab)
+    }
+
+    /// The merges of files that store them, between tokens of `vocab`.
+    pub(super) fn written_merges(&self, vocab: &Vocab) -> Result<Merges, TextError> {
+        let mut merges = Merges::with_capacity(self.merges.len());
+        for (rank, merge) in self.merges.iter().enumerate() {
+            // Tokens contain no spaces; the first one separates.
+            let (left, right) = merge
+                .split_once(' ')
+                .filter(|(left, right)| !left.is_empty() && !right.is_empty())
+                .ok_or_else(|| {
+                    unusable(format!("merge {rank} ({merge:?}) is not two tokens with a space between"))
+                })?;
+            // The crate's builder does not validate merges.
+            let joined = format!("{left}{right}");
+            if let Some(missing) =
+                [left, right, &joined].into_iter().find(|token| !vocab.contains_key(*token))
+            {
+                return Err(unusable(format!(
+                    "merge {rank} ({merge:?}) needs the token {missing:?}, which is missing"
+                )));
+            }
+            merges.push((left.to_owned(), right.to_owned()));
+        }
+        Ok(merges)
     }
 
     pub(super) fn text<'a>(&self, id: usize, token: &'a str) -> Cow<'a, str> {
