@@ -511,7 +511,7 @@ impl Loader {
             .filter(|name| PREDICTION.iter().any(|part| name.contains(part)))
             .filter_map(|name| after_last(name))
             .collect();
-        let shares = |layer| {
+        let shares = |layer: usize| {
             let layer = self.spec.layers.get(layer).and_then(|layer| layer.attention());
             layer.is_some_and(|attention| matches!(attention.key_values, KeyValues::Of(_)))
         };

@@ -26,7 +26,7 @@ impl LayerEmbeddings {
         let (l, hidden) = x.dims2()?;
         let projected = (self.projection.forward(x, phase)? * (hidden as f64).powf(-0.5))?;
         let projected = self.norm.forward(&projected.reshape((l, (), self.width))?)?;
-        let rows = (self.rows.of(tokens, x.dtype())? * self.scale)?.reshape(projected.shape())?;
+        let rows = (self.rows.of(tokens, x.dtype())? * self.scale)?.reshape(projected.dims())?;
         (projected + rows)? * std::f64::consts::FRAC_1_SQRT_2
     }
 }
