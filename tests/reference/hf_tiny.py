@@ -221,7 +221,8 @@ TINY = {
     "gemma4": Tiny("gemma4_text", dict(
         GEMMA4, num_hidden_layers=5, intermediate_size=36, hidden_size_per_layer_input=10, num_kv_shared_layers=2,
         use_double_wide_mlp=True, layer_types=[
-            "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]), seed=1),
+            "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]),
+        release=hf_layouts.add_gemma4_extras, seed=1),
     # As Gemma 4 26B-A4B, with an audio tower beside it: keys of global layers are values, experts beside the dense block.
     "gemma4-moe-nested": Tiny("gemma4", dict(
         GEMMA4, num_hidden_layers=3, intermediate_size=36, hidden_size_per_layer_input=0, attention_k_eq_v=True,
