@@ -37,7 +37,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 41] = [
+pub const TINY: [&str; 43] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -60,6 +60,8 @@ pub const TINY: [&str; 41] = [
     "minimax-m2-fp8-tiny",
     "gemma3-tiny",
     "gemma3-nested-tiny",
+    "gemma4-tiny",
+    "gemma4-moe-nested-tiny",
     "mistral-tiny",
     "mistral3-nested-tiny",
     "phi3-tiny",
@@ -107,6 +109,7 @@ pub const FORMATS: [Formats; 5] = [
 pub const OF_ALL_KINDS: [&str; 8] = [
     "llama-tiny",
     "gemma3-tiny",
+    "gemma4-tiny",
     "gpt-oss-tiny",
     "qwen35-text-tiny",
     "deepseek-v2-tiny",

@@ -121,7 +121,7 @@ impl Observer for Seen {
 
 #[test]
 fn every_policy_keeps_its_budget_of_the_caches_own_keys_at_full_attention_layers_alone() {
-    for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"] {
+    for name in ["llama-tiny", "gemma3-tiny", "gemma4-tiny", "qwen35-text-tiny", "gpt-oss-tiny"] {
         let engine = engine(&fixture(name), 64);
         let decoder = engine.decoder();
         let specs = &decoder.spec().layers;

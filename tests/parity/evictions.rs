@@ -87,7 +87,7 @@ fn alike(found: &[Measured; 2], expected: &[Measured; 2], most: f32, what: &str)
 
 #[test]
 fn a_policy_that_keeps_all_gives_the_bits_of_none() {
-    for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"] {
+    for name in ["llama-tiny", "gemma3-tiny", "gemma4-tiny", "qwen35-text-tiny", "gpt-oss-tiny"] {
         let expected = alone(name, SHARED, branch(0, SHARED, None));
         for policy in POLICIES {
             let found = alone(name, SHARED, branch(0, SHARED, Some(&format!("{policy}:1.0"))));
@@ -101,7 +101,8 @@ fn a_policy_that_keeps_all_gives_the_bits_of_none() {
 
 #[test]
 fn whole_sessions_that_are_evicted_are_hidden_as_a_knock_out_hides_them() {
-    for name in ["llama-tiny", "qwen3-tiny", "gpt-oss-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
+    for name in ["llama-tiny", "qwen3-tiny", "gpt-oss-tiny", "gemma3-tiny", "gemma4-tiny", "qwen35-text-tiny"]
+    {
         // The first two sessions go; 56 keys stay.
         let found = alone(name, SHARED, branch(0, SHARED, Some("oldest:60")));
         let engine = engine(&fixture(name), 64);
@@ -156,7 +157,7 @@ fn masses_of_what_is_kept_sum_to_one_and_those_of_evicted_keys_are_nothing() {
 
 #[test]
 fn evictions_of_one_request_give_what_each_gives_alone() {
-    for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
+    for name in ["llama-tiny", "gemma3-tiny", "gemma4-tiny", "qwen35-text-tiny"] {
         let asked = [
             (0, None),
             (1, Some("snapkv:0.5")),

@@ -55,7 +55,7 @@ fn files_of_llama_cpps_converter_give_the_numbers_of_transformers_for_every_arch
         assert!(difference < SAME, "{name} from GGUF: decoding is off by {difference:e}");
     }
     let known: BTreeSet<&str> =
-        ["gemma3_text", "glm4_moe", "gpt_oss", "llama", "minimax_m2", "qwen2", "qwen3"]
+        ["gemma3_text", "gemma4_text", "glm4_moe", "gpt_oss", "llama", "minimax_m2", "qwen2", "qwen3"]
             .into_iter()
             .chain(["qwen3_5_text", "qwen3_5_moe_text", "qwen3_moe", "smollm3"])
             .chain(["granite", "mistral", "olmo3", "qwen3_next", "deepseek_v2", "deepseek_v3"])

@@ -140,7 +140,7 @@ fn last_softmax(name: &str) -> [usize; 2] {
 
 #[test]
 fn a_span_that_is_hidden_and_a_head_that_writes_nothing_have_no_part_in_a_logit() {
-    for name in ["llama-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+    for name in ["llama-tiny", "gemma3-tiny", "gemma4-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
         let n = tokens_of(name)["tokens"].as_array().unwrap().len();
         let (mut file, _) = with_targets(name, json!([{"position": n - 1, "token": 3, "against": 7}]));
         // `third` ends before the last row, within its window.

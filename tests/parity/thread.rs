@@ -256,7 +256,7 @@ fn plain(name: &str) -> (EngineThread, impl Fn(&[u32]) -> Request + use<>) {
 #[test]
 fn what_prompts_share_is_kept_and_changes_no_bit() {
     // Full softmax attention, linear layers, windows with sinks, and windows.
-    for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny", "gemma3-tiny"] {
+    for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny", "gemma3-tiny", "gemma4-tiny"] {
         let tokens = TokensFile::of(name).tokens;
         let other = |shared: usize, more: u32| -> Vec<u32> {
             tokens[..shared].iter().copied().chain((0..more).map(|i| 3 + i * 7919 % 61)).collect()

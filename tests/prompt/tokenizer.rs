@@ -139,6 +139,14 @@ fn unusable_gguf_metadata_is_an_error_that_names_the_remedy() {
 
 /// A tiny SentencePiece vocabulary: specials, 256 bytes, then pieces by descending score.
 pub fn sentence_piece(add_space_prefix: bool) -> Tokenizer {
+    Tokenizer::from_gguf_metadata(&GgufTokenizer {
+        add_space_prefix: Some(add_space_prefix),
+        ..sentence_piece_metadata()
+    })
+    .unwrap()
+}
+
+fn sentence_piece_metadata() -> GgufTokenizer {
     let mut tokens: Vec<String> = ["<pad>", "<eos>", "<bos>", "<unk>"].map(str::to_owned).to_vec();
     let mut token_types = vec![3, 3, 3, 2];
     tokens.extend((0..=255u8).map(|byte| format!("<0x{byte:02X}>")));
@@ -149,16 +157,14 @@ pub fn sentence_piece(add_space_prefix: bool) -> Tokenizer {
     tokens.push("\n\n".to_owned());
     token_types.push(4);
     let scores = (0..tokens.len()).map(|id| -(id as f32)).collect();
-    Tokenizer::from_gguf_metadata(&GgufTokenizer {
+    GgufTokenizer {
         model: "llama".to_owned(),
         tokens,
         token_types,
         scores: Some(scores),
         unk: Some(3),
-        add_space_prefix: Some(add_space_prefix),
         ..GgufTokenizer::default()
-    })
-    .unwrap()
+    }
 }
 
 #[test]
@@ -172,6 +178,24 @@ fn sentence_piece_merges_by_score_and_falls_back_to_bytes() {
     let text = "  the thés 🤖\n\n then ";
     let ids = tokenizer.encode(text).unwrap();
     assert_eq!(tokenizer.decode(&ids, false).unwrap(), text);
+}
+
+#[test]
+fn pieces_with_merges_merge_by_these_and_no_space_is_put_in_front() {
+    let tokenizer = Tokenizer::from_gguf_metadata(&GgufTokenizer {
+        model: "gemma4".to_owned(),
+        merges: ["h e", "t he", "▁ the"].map(str::to_owned).to_vec(),
+        ..sentence_piece_metadata()
+    })
+    .unwrap();
+    let pieces = |text: &str| -> Vec<String> {
+        tokenizer.encode(text).unwrap().into_iter().filter_map(|id| tokenizer.token(id)).collect()
+    };
+    assert_eq!(pieces("the then\n\n"), ["the", "▁the", "n", "\n\n"]);
+    // By score these would be one token.
+    assert_eq!(pieces("th"), ["t", "h"]);
+    let text = " thé  the";
+    assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap(), false).unwrap(), text);
 }
 
 #[test]

@@ -6,6 +6,7 @@ distribution of llama-cpp-python carries under vendor/llama.cpp), in this proces
 
   the name of the pre-tokeniser  the converter knows it by a hash of the released tokenisers, which tiny ones do not match
   GLM's vocabulary               asks for the special tokens of the released tokeniser; written like every other instead
+  Gemma 4's vocabulary           has merges of whole characters; written like every other instead
 
 A GGUF file cannot say everything that a config.json can; what it leaves out, readers have built in as released models
 have it. Most checkpoints are those of tests/fixtures/NAME-tiny, whose numbers hold for the GGUF file too. Those whose
@@ -61,6 +62,8 @@ PRE_TOKENIZERS = {
     "nemotron-h": "pixtral",
     "deepseek-v2": "deepseek-llm",
     "glm4-moe-lite": "glm4",
+    "gemma4": "default",
+    "gemma4-moe-nested": "default",
 }
 
 
@@ -122,15 +125,17 @@ class Converter:
         self.script = importlib.import_module("convert_hf_to_gguf")
         self.base = importlib.import_module("conversion.base")
         self.glm = importlib.import_module("conversion.glm")
+        self.gemma = importlib.import_module("conversion.gemma")
         logging.disable(logging.WARNING)
 
     def run(self, folder: Path, out: Path, pre: str, *options: str, own_vocab: bool = False) -> None:
         """Converts `folder` with the pre-tokeniser's name `pre`; `own_vocab` keeps the architecture's way with vocabularies."""
-        text, glm, lite = self.base.TextModel, self.glm.Glm4MoeModel, self.glm.Glm4MoeLiteModel
+        text, glm, lite, gemma = self.base.TextModel, self.glm.Glm4MoeModel, self.glm.Glm4MoeLiteModel, self.gemma.Gemma4Model
         argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), "--model-name", folder.name, *options]
         with patched(text, "get_vocab_base_pre", lambda *_: pre), patched(sys, "argv", argv), \
                 patched(lite, "set_vocab", lite.set_vocab if own_vocab else text.set_vocab), \
-                patched(glm, "set_vocab", glm.set_vocab if own_vocab else text.set_vocab):
+                patched(glm, "set_vocab", glm.set_vocab if own_vocab else text.set_vocab), \
+                patched(gemma, "set_vocab", gemma.set_vocab if own_vocab else text.set_vocab):
             self.script.main()
 
 

@@ -148,6 +148,34 @@ def age_nemotron_h(folder: Path) -> None:
                           if not name.startswith(experts) or name == "n_groups"})
 
 
+def add_gemma4_extras(folder: Path) -> None:
+    """Keys and values of the layers that share others', as gemma-4-E2B has them and nobody reads."""
+    generator = torch.Generator().manual_seed(9)
+    config = read_config(folder)
+    kinds, shared = config["layer_types"], config["num_kv_shared_layers"]
+
+    def change(tensors: dict) -> dict:
+        for layer in range(len(kinds) - shared, len(kinds)):
+            for part in ("k_proj", "v_proj", "k_norm"):
+                like = tensors[f"model.layers.{kinds.index(kinds[layer])}.self_attn.{part}.weight"]
+                noise = torch.randn(like.shape, generator=generator)
+                tensors[f"model.layers.{layer}.self_attn.{part}.weight"] = noise.to(like.dtype)
+        return tensors
+
+    rewrite_weights(folder, change)
+
+
+def age_gemma4(folder: Path) -> None:
+    """The settings as gemma-4-26B-A4B has them: global layers in fields of their own."""
+    config = read_config(folder)
+    text = config["text_config"]
+    own = text.pop("per_layer_config")
+    layer = own[min(own)]
+    text |= dict(global_head_dim=layer["head_dim"], num_global_key_value_heads=layer.get("num_key_value_heads"))
+    config |= dict(vision_soft_tokens_per_image=1)
+    write_config(folder, config)
+
+
 def age_phi3(folder: Path) -> None:
     """The settings as Phi-4-mini has them."""
     age_settings(folder)

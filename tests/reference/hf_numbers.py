@@ -15,14 +15,17 @@ import transformers
 from safetensors.numpy import save_file
 
 TOP_IDS = 10
+# Parts of a checkpoint that read no text, whose attention is not measured.
+OTHER_TOWERS = ("vision", "audio")
 # What a delta-rule layer's output may differ from the plain definition, times its largest value where that is over 1.
 DELTA_TOLERANCE = 2e-6
 
 
 def attention_modules(model: torch.nn.Module) -> dict[int, torch.nn.Module]:
-    """The softmax attention of each layer that has one. Nemotron-H calls every layer's only part its mixer."""
+    """The softmax attention of each text layer that has one. Nemotron-H calls every layer's only part its mixer."""
     return {int(name.split(".")[-2]): module for name, module in model.named_modules()
-            if "vision" not in name and (name.endswith(".self_attn") or type(module).__name__ == "NemotronHAttention")}
+            if not any(tower in name for tower in OTHER_TOWERS)
+            and (name.endswith(".self_attn") or type(module).__name__ == "NemotronHAttention")}
 
 
 class MassHooks:
@@ -170,12 +173,14 @@ class LengthHooks:
         self.spans = list(request["spans"].values())
         self.rows = [request["spans"][label] for label in request["rows"]]
         self.offset, self.made, self.seen, self.handles = 0, {}, {}, []
-        for layer, module in attention_modules(model).items():
-            if request.get("measures"):
-                parts = ("q_proj", "v_proj") if hasattr(module, "v_proj") else ("qkv_proj", "kv_b_proj")
-                for part in (part for part in parts if hasattr(module, part)):
+        for layer, module in attention_modules(model).items() if request.get("measures") else []:
+            parts = ("q_proj", "v_proj") if hasattr(module, "v_proj") else ("qkv_proj", "kv_b_proj")
+            if hasattr(module, "v_norm"):
+                parts = ("v_norm",)
+            for part in parts if not getattr(module, "is_kv_shared_layer", False) else ():
+                if hasattr(module, part):
                     self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
-                self.handles.append(module.register_forward_hook(self.hook(layer)))
+            self.handles.append(module.register_forward_hook(self.hook(layer)))
 
     def keep(self, layer: int, part: str):
         def keep(_module, _inputs, output):
@@ -192,8 +197,12 @@ class LengthHooks:
                 v = latent[0].unflatten(1, (heads, -1))[..., -module.v_head_dim:].transpose(0, 1)
             else:
                 v = self.seen.get((layer, "v_proj"))
-                if v is None:
+                if (layer, "qkv_proj") in self.seen:
                     v = self.seen[layer, "qkv_proj"][:, -module.num_key_value_heads * module.head_dim:]
+                if v is None:
+                    # Normed values of the layer, or of the last earlier one of its width, whose keys it shares.
+                    v = [seen for (_, part), seen in self.seen.items() if part == "v_norm"
+                         and seen.shape[-1] == module.head_dim][-1].flatten(1)
                 v = v.unflatten(1, (-1, module.head_dim)).transpose(0, 1)
             v = v.repeat_interleave(heads // len(v), dim=0)  # (heads, keys, head_dim)
             output = module.o_proj if hasattr(module, "o_proj") else module.out_proj
@@ -336,10 +345,12 @@ class RouterMargin:
     def __init__(self, model: torch.nn.Module):
         self.least = float("inf")
         self.handles = [module.register_forward_hook(self.measure) for module in model.modules()
-                        if type(module).__name__.lower().endswith("topkrouter")]
+                        if type(module).__name__.lower().endswith(("topkrouter", "gemma4textrouter"))]
 
     def measure(self, module, inputs, output):
         scores = output[0].double()  # (tokens, experts)
+        if not hasattr(module, "top_k"):
+            scores = scores.log()  # gemma4 gives probabilities
         bias = getattr(module, "e_score_correction_bias", inputs[1] if len(inputs) > 1 else None)
         if bias is not None:
             scores = scores.sigmoid() + bias
@@ -351,7 +362,7 @@ class RouterMargin:
             self.narrow(best, module.topk_group)
             kept = torch.zeros_like(best, dtype=torch.bool).scatter(1, best.topk(module.topk_group).indices, True)
             scores = grouped.masked_fill(~kept[..., None], float("-inf")).flatten(1)
-        self.narrow(scores, module.top_k)
+        self.narrow(scores, module.top_k if hasattr(module, "top_k") else module.config.top_k_experts)
 
     def narrow(self, scores: torch.Tensor, k: int) -> None:
         if k < scores.shape[1]:
@@ -385,9 +396,10 @@ def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: b
             end = min(start + (chunk or n), n)
             hooks.offset = knockouts.offset = top.offset = lengths.offset = start
             keep = min(end - start, max(end - (n - wanted), 0))
-            # logits_to_keep=0 would mean all of them.
+            # logits_to_keep=0 would mean all of them, which layers that share keys need: they leave out rows without logits.
+            shares = getattr(model.config.get_text_config(), "num_kv_shared_layers", 0) > 0
             out = model(tokens[:, start:end], past_key_values=cache, use_cache=chunk is not None,
-                        logits_to_keep=max(keep, 1))
+                        logits_to_keep=0 if shares else max(keep, 1))
             cache = out.past_key_values
             if keep:
                 logits.append(out.logits[0, -keep:])

@@ -110,6 +110,12 @@ GEMMA3 = dict(head_dim=20, num_hidden_layers=4, sliding_window=23, query_pre_att
               rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=20000.0, factor=8.0),
                                    sliding_attention=dict(rope_type="default", rope_theta=300.0)))
 
+# Global layers have wider heads, of which two fifths turn. The cap bends the logits.
+GEMMA4 = dict(hidden_size=48, head_dim=20, global_head_dim=28, sliding_window=23, final_logit_softcapping=20.0,
+              rope_parameters=dict(
+                  full_attention=dict(rope_type="proportional", rope_theta=2000.0, partial_rotary_factor=0.4),
+                  sliding_attention=dict(rope_type="default", rope_theta=300.0)))
+
 # Three of seven experts a token, none of a usual size.
 QWEN3_MOE = dict(hidden_size=60, head_dim=20, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=28,
                  tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
@@ -230,6 +236,23 @@ TINY = {
             model_type="siglip_vision_model", hidden_size=12, intermediate_size=20, num_hidden_layers=1,
             num_attention_heads=2, image_size=8, patch_size=4)),
         release=hf_layouts.age_gemma3, seed=1),
+    # As Gemma 4 E2B: per-layer embeddings; the last two layers read the keys of the third and second, and are twice as wide.
+    "gemma4": Tiny("gemma4_text", dict(
+        GEMMA4, num_hidden_layers=5, intermediate_size=36, hidden_size_per_layer_input=10, num_kv_shared_layers=2,
+        use_double_wide_mlp=True, layer_types=[
+            "sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]),
+        release=hf_layouts.add_gemma4_extras, seed=1),
+    # As Gemma 4 26B-A4B, with an audio tower beside it: keys of global layers are values, experts beside the dense block.
+    "gemma4-moe-nested": Tiny("gemma4", dict(
+        GEMMA4, num_hidden_layers=3, intermediate_size=36, hidden_size_per_layer_input=0, attention_k_eq_v=True,
+        num_global_key_value_heads=1, enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=20,
+        use_bidirectional_attention="vision", layer_types=["full_attention", "sliding_attention", "full_attention"]),
+        around=dict(vision_config=dict(
+            hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+            head_dim=8, patch_size=4, position_embedding_size=4), audio_config=dict(
+            hidden_size=8, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[4, 4],
+            output_proj_dims=12)),
+        release=hf_layouts.age_gemma4, seed=3),
     "qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True, mlp_only_layers=[1]), seed=2),
     # Sparse where (layer + 1) % 2 is 0: layers 1 and 3.
     "qwen3-moe-unnormalised": Tiny("qwen3_moe", dict(
@@ -402,6 +425,8 @@ def random_vector(name: str, initial: torch.Tensor, noise: torch.Tensor) -> torc
         return torch.linspace(1.0, 7.0, len(noise)) + noise
     if name.endswith("router.bias"):
         return 0.5 * noise
+    if name.endswith("scale"):
+        return initial + 0.25 * noise
     return 0.1 * noise
 
 
@@ -423,8 +448,12 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
         noise = torch.randn(weight.shape, generator=generator)
         if weight.dim() == 1:
             weight.copy_(random_vector(name, weight, noise))
+            if "gemma4" in config.model_type and name.endswith(("q_norm.weight", "k_norm.weight")):
+                weight.mul_(0.55)  # its scores have no scale
             if tied and name.endswith(("model.norm.weight", "language_model.norm.weight", "embedding_norm.weight")):
                 weight.add_(0.35 / embedding - 1)  # logits of the same size whatever the embedding's
+        elif "per_layer.weight" in name:
+            weight.copy_(noise * config.hidden_size_per_layer_input ** -0.5)
         elif "embed" in name:
             weight.copy_((embedding if tied else 1.0) * noise)
         elif name.endswith("proj_bias"):
@@ -439,16 +468,21 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                                 "mixer.gate.weight", "router.weight")):
                 # Decisive, but for sigmoids not so much that they saturate.
                 gain = 2.5 if config.model_type in ("qwen3_moe", "gpt_oss", "deepseek_v2", "mistral4") else 1.5
-            elif name.endswith(("q_proj.weight", "q_b_proj.weight", "k_proj.weight")) and "vision" not in name:
+            elif name.endswith("router.proj.weight"):
+                gain = 2.5 * inputs ** 0.5  # of an input that is scaled down
+            elif name.endswith(("q_proj.weight", "q_b_proj.weight", "k_proj.weight")) and "vision" not in name and "audio" not in name:
+                if "gemma4" in config.model_type:
+                    head_dim = model.get_submodule(name.rsplit(".", 2)[0]).head_dim
                 heads = weight.shape[0] // head_dim
                 gain = torch.linspace(1.0, 2.2, heads).repeat_interleave(head_dim)[:, None]
             elif name.endswith("qkv_proj.weight"):
                 heads = [config.num_attention_heads, config.num_key_value_heads]
                 gain = torch.cat([*(torch.linspace(1.0, 2.2, n) for n in heads), torch.ones(heads[1])])
+                head_dim = model.get_submodule(name.rsplit(".", 2)[0]).head_dim
                 gain = gain.repeat_interleave(head_dim)[:, None]
             elif name.endswith("in_proj_b.weight"):
                 gain = torch.linspace(1.0, 3.0, weight.shape[0])[:, None]
-            elif name.endswith("conv1d.weight"):
+            elif name.endswith("conv1d.weight") and "audio" not in name:
                 # From nearly linear in the activation that follows to well bent by it. Keys that are all bent point
                 # the same way, and the state forgets what it was told before. Values are large, so that the epsilon of
                 # the norm after them does not swamp them.
@@ -461,6 +495,8 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                 gain = 2.5
             weight.copy_(gain * noise * inputs ** -0.5)
     for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("layer_scalar"):
+            buffer.copy_((buffer + 0.25 * torch.randn(buffer.shape, generator=generator)).to(torch.bfloat16))
         if name.endswith(CORRECTION):
             buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
 
@@ -483,6 +519,8 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
                 "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     # What a config has under another name is left out.
     settings = {name: value for name, value in settings.items() if value is not None or name.endswith("_token_id")}
+    if "gemma4" in tiny.model_type:
+        settings["vocab_size_per_layer_input"] = len(tokenizer)
     if tiny.around is not None:
         settings = {**tiny.around, "text_config": settings}
     config = AutoConfig.for_model(tiny.model_type, **settings)

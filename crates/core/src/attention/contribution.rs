@@ -6,8 +6,8 @@
 //! - [`LengthObserver`]: `value_norm` is the mean over the rows i of X of the sum over j in Y of A_ij |W_O^h v_j|, without the gate, which
 //!   belongs to the row. `output_norm` is the mean over i of the norm of the written vector, gate included (Kobayashi et al. 2020).
 //!   Opposing keys cancel in `output_norm` but not in `value_norm`.
-//! - [`Attribution`]: with the scales of the final norm and of post-layer norms frozen, a logit is a sum over everything written at its
-//!   position. Returns the terms of heads and spans and all other terms; they add up to the logit.
+//! - [`Attribution`]: with the scales of the final norm, of post-layer norms and of the logit's soft cap frozen, a logit is a sum over
+//!   everything written at its position. Returns the terms of heads and spans and all other terms; they add up to the logit.
 //!
 //! Computed in f32 for every model dtype. Weights are recomputed for a block of rows at a time.
 
@@ -121,6 +121,8 @@ impl LengthObserver {
         let Some(gram) = self.grams.get(site.layer).and_then(Option::as_ref) else {
             candle_core::bail!("This is a bug: the output projection of layer {} is not known", site.layer)
         };
+        // Where a layer reads another's keys, it attends on their device.
+        let gram = &transfer::moved(gram, v.device())?;
         let lengths = &key_lengths(v, gram)?;
         let gate = gate.map(|gate| gate.to_dtype(DType::F32)?.reshape((l, heads, d))).transpose()?;
         let (at, bounds) = (site.relative(), site.borders(&self.bounds));
@@ -182,7 +184,8 @@ pub struct Attribution {
     biases: BTreeMap<usize, Vec<f32>>,
     /// By component and position: the vector it adds.
     parts: BTreeMap<(Component, usize), Vec<f32>>,
-    ends: BTreeMap<usize, Vec<f32>>,
+    /// By position: scales of the final norm, and its output.
+    ends: BTreeMap<usize, [Vec<f32>; 2]>,
 }
 
 #[derive(Debug, Clone)]
@@ -198,6 +201,7 @@ enum Component {
     Bias(usize),
     LinearAttention(usize),
     FeedForward(usize),
+    LayerInput(usize),
 }
 
 impl Component {
@@ -207,6 +211,7 @@ impl Component {
             Component::Bias(layer) => format!("attention_bias[{layer}]"),
             Component::LinearAttention(layer) => format!("linear_attention[{layer}]"),
             Component::FeedForward(layer) => format!("feed_forward[{layer}]"),
+            Component::LayerInput(layer) => format!("layer_input[{layer}]"),
         }
     }
 }
@@ -218,7 +223,7 @@ pub struct Attributions {
     pub layers: Vec<usize>,
     /// f32 `[targets, layers, heads, spans + 1]`; the last is for keys outside all spans.
     pub heads: Array4<f32>,
-    /// Names of the other components: `embedding`, `feed_forward[3]`, `linear_attention[2]`, `attention_bias[1]`.
+    /// Names of the other components: `embedding`, `feed_forward[3]`, `linear_attention[2]`, `layer_input[0]`, `attention_bias[1]`.
     pub parts: Vec<String>,
     /// f32 `[targets, parts]`.
     pub other: Array2<f32>,
@@ -275,11 +280,13 @@ impl Attribution {
     }
 
     /// Returns the terms of the targets, or an error if layers have different numbers of heads. `head_outputs` returns a layer's output
-    /// projection, f32 (heads, head_dim, hidden), and `head_rows` the output head's rows for tokens, f32 (tokens, hidden).
+    /// projection, f32 (heads, head_dim, hidden), and `head_rows` the output head's rows for tokens, f32 (tokens, hidden). `cap`: the logits'
+    /// soft cap.
     pub fn finish(
         &self,
         head_outputs: impl Fn(usize) -> Result<Option<Tensor>>,
         head_rows: impl Fn(&[u32]) -> Result<Tensor>,
+        cap: Option<f64>,
     ) -> Result<Attributions> {
         let mut layers: Vec<usize> = self.read.keys().map(|(layer, _)| *layer).collect();
         layers.dedup();
@@ -300,14 +307,20 @@ impl Attribution {
         };
         // Gradient of each target's logit with respect to the residual stream.
         let worth = self.targets.iter().map(|target| {
-            let row = |token: u32| transfer::fetch(&head_rows(&[token])?);
-            let (of, end) = (row(target.token)?, self.ends.get(&target.position));
-            let against = target.against.map(row).transpose()?;
-            let end = end.ok_or_else(|| missing("the final norm"))?;
+            let end = self.ends.get(&target.position).ok_or_else(|| missing("the final norm"))?;
+            let row = |token: u32| -> Result<Vec<f64>> {
+                let row: Vec<f32> = transfer::fetch(&head_rows(&[token])?)?;
+                let logit = dot(&row, &end[1]);
+                let frozen = match cap {
+                    Some(cap) if logit != 0.0 => (logit / cap).tanh() * cap / logit,
+                    _ => 1.0,
+                };
+                Ok(row.into_iter().map(|w| f64::from(w) * frozen).collect())
+            };
+            let (of, against) = (row(target.token)?, target.against.map(row).transpose()?);
             let of = of.into_iter().enumerate();
-            let above =
-                of.map(|(i, w)| f64::from(w) - against.as_ref().map_or(0.0, |other| f64::from(other[i])));
-            Ok(above.zip(end).map(|(w, scale)| w * f64::from(*scale)).collect::<Vec<f64>>())
+            let above = of.map(|(i, w)| w - against.as_ref().map_or(0.0, |other| other[i]));
+            Ok(above.zip(&end[0]).map(|(w, scale)| w * f64::from(*scale)).collect::<Vec<f64>>())
         });
         let worth = worth.collect::<Result<Vec<_>>>()?;
         for (l, &layer) in found.layers.iter().enumerate() {
@@ -449,10 +462,17 @@ impl Attribution {
 
     fn add_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
         let (part, x) = match term {
-            Term::Embedding(x) => (Some(Component::Embedding), x),
-            Term::LinearAttention(layer, x) => (Some(Component::LinearAttention(layer)), x),
-            Term::FeedForward(layer, x) => (Some(Component::FeedForward(layer)), x),
-            Term::Final(x) => (None, x),
+            Term::Embedding(x) => (Component::Embedding, x),
+            Term::LinearAttention(layer, x) => (Component::LinearAttention(layer), x),
+            Term::FeedForward(layer, x) => (Component::FeedForward(layer), x),
+            Term::LayerInput(layer, x) => (Component::LayerInput(layer), x),
+            Term::Final(scales, out) => {
+                let rows: Vec<[Vec<f32>; 2]> =
+                    host_rows(scales)?.into_iter().zip(host_rows(out)?).map(<[_; 2]>::from).collect();
+                let positions: Vec<usize> = self.from(offset).take(rows.len()).collect();
+                self.ends.extend(positions.into_iter().zip(rows));
+                return Ok(());
+            }
             Term::Attention(layer, scales, bias) => {
                 if let Some(bias) = bias {
                     self.biases.insert(layer, transfer::fetch(bias)?);
@@ -467,10 +487,7 @@ impl Attribution {
         };
         let rows = host_rows(x)?;
         let positions: Vec<usize> = self.from(offset).take(rows.len()).collect();
-        match part {
-            Some(part) => self.parts.extend(positions.into_iter().map(|p| (part, p)).zip(rows)),
-            None => self.ends.extend(positions.into_iter().zip(rows)),
-        }
+        self.parts.extend(positions.into_iter().map(|p| (part, p)).zip(rows));
         Ok(())
     }
 

@@ -121,7 +121,8 @@ pub struct DeltaSite {
     pub offset: usize,
 }
 
-/// A term of the residual stream, f32, one row per target.
+/// A term of the residual stream as the final norm gets it, scaled by its layer's scalar and later ones' if there are any: f32, one row per
+/// target.
 #[derive(Debug, Clone, Copy)]
 pub enum Term<'a> {
     /// Token embedding, (targets, hidden).
@@ -130,10 +131,12 @@ pub enum Term<'a> {
     LinearAttention(usize, &'a Tensor),
     /// Output of a feed-forward block, after its post-norm if any, (targets, hidden).
     FeedForward(usize, &'a Tensor),
+    /// What a layer adds of its per-layer embedding, after the norm, (targets, hidden).
+    LayerInput(usize, &'a Tensor),
     /// A softmax layer: scales of the norm after its output projection, (targets, hidden), and bias of the projection, (hidden), if any.
     Attention(usize, Option<&'a Tensor>, Option<&'a Tensor>),
-    /// Scales of the final norm, (targets, hidden).
-    Final(&'a Tensor),
+    /// Scales of the final norm and its output, (targets, hidden).
+    Final(&'a Tensor, &'a Tensor),
 }
 
 /// The residual stream of a chunk around a softmax layer's attention, and how the layer's heads write to it.

@@ -243,7 +243,8 @@ impl Measurement {
     pub(super) fn finish_attributions(&self, engine: &Engine) -> Result<Option<Attributions>, EngineError> {
         let decoder = engine.decoder();
         let finish = |attribution: &Attribution| {
-            attribution.finish(|layer| decoder.head_outputs(layer), |ids| decoder.head_rows(ids))
+            let rows = |ids: &[u32]| decoder.head_rows(ids);
+            attribution.finish(|layer| decoder.head_outputs(layer), rows, decoder.spec().logit_cap)
         };
         Ok(self.attribution.as_deref().map(finish).transpose()?)
     }

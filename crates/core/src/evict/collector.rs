@@ -7,7 +7,7 @@ use candle_core::{Result, Tensor};
 
 use super::rotation::unrotated;
 use crate::attention::{Event, Observer, OverRows, Point, Site, Wanted, key_weights};
-use crate::model::{AttentionSpec, DecoderSpec, LayerSpec};
+use crate::model::{AttentionSpec, DecoderSpec, KeyValues, LayerSpec};
 
 /// Rows that a policy reads before an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,9 +102,10 @@ impl QuerySums {
     }
 }
 
-/// Full-attention softmax layers: those whose keys are evicted.
+/// Full-attention softmax layers with keys of their own: those whose keys are evicted.
 pub(super) fn evicting(spec: &DecoderSpec) -> impl Iterator<Item = (usize, &AttentionSpec)> {
-    let full = |layer: &LayerSpec| layer.attention().is_some_and(|attention| attention.window.is_none());
+    let keeps = |a: &AttentionSpec| a.window.is_none() && !matches!(a.key_values, KeyValues::Of(_));
+    let full = move |layer: &LayerSpec| layer.attention().is_some_and(keeps);
     let full = spec.layers.iter().enumerate().filter(move |(_, layer)| full(layer));
     full.filter_map(|(layer, spec)| Some((layer, spec.attention()?)))
 }

@@ -13,7 +13,7 @@ use ndarray::Array3;
 use serde::{Deserialize, Serialize};
 
 use crate::attention::{Kept, KeptHead, KeptShares, LayerHoles};
-use crate::model::{AttentionSpec, Cache, Decoder};
+use crate::model::{AttentionSpec, Cache, Decoder, KeyValues};
 use crate::span::Span;
 use crate::transfer;
 
@@ -174,6 +174,12 @@ impl Eviction {
             let heads = heads.map(|(head, scores)| keys.gathered(head, largest(scores, kept)));
             let heads = heads.collect::<candle_core::Result<_>>()?;
             layers[layer] = Some(Arc::new(Kept { from: self.at, heads }));
+        }
+        // Layers that share keys see what their source kept.
+        for (layer, spec) in spec.layers.iter().enumerate() {
+            if let Some(KeyValues::Of(source)) = spec.attention().map(|attention| attention.key_values) {
+                layers[layer] = layers[source].clone();
+            }
         }
         Ok(LayerHoles::of_kept(layers))
     }

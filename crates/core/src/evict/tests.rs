@@ -7,8 +7,8 @@ use super::rotation::unrotated;
 use super::*;
 use crate::attention::{Event, Observer, Site};
 use crate::model::{
-    Activation, AttentionBias, DecoderSpec, FeedForwardSpec, LayerNorms, LayerSpec, MixerSpec, MlpSpec,
-    NormSpec, QkNorm, RopeScaling, RopeSpec, Yarn,
+    Activation, AttentionBias, DecoderSpec, FeedForwardSpec, KeyValues, LayerNorms, LayerSpec, MixerSpec,
+    MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Yarn,
 };
 
 const HEADS: usize = 4;
@@ -43,6 +43,8 @@ fn spec() -> DecoderSpec {
             sinks: false,
             gated: false,
             qk_norm: QkNorm::None,
+            value_norm: false,
+            key_values: KeyValues::Projected,
             bias: AttentionBias::None,
             rope: rope(),
             latent: None,
@@ -62,6 +64,9 @@ fn spec() -> DecoderSpec {
         embedding_scale: None,
         residual_scale: None,
         logit_divisor: None,
+        logit_cap: None,
+        layer_inputs: None,
+        layer_scalars: false,
         tied: true,
         max_positions: 512,
         layers: vec![layer(Some(8)), layer(None)],

@@ -1,14 +1,16 @@
 //! Builds layers from a spec: the tensors of each part and their shapes.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
+use half::{bf16, f16};
 
 use super::layers::{
-    Attention, Convolution, DeltaNet, Experts, Grouped, LatentAttention, Mamba2, Mlp, PerHead, Phase,
-    Projection, Projections, RmsNorm, ShortConv,
+    Attention, Convolution, DeltaNet, Embedding, Experts, Grouped, Inputs, LatentAttention, LayerEmbeddings,
+    LayerInput, Mamba2, Mlp, OwnNorms, PerHead, Phase, Projection, Projections, RmsNorm, ShortConv,
 };
 use super::{
-    AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LatentSpec, LayerNorms,
-    LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec, QkNorm, Routing, ShortConvSpec,
+    Activation, AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, KeyValues,
+    LatentSpec, LayerNorms, LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec, QkNorm, Routing,
+    ShortConvSpec,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
@@ -21,6 +23,12 @@ pub(super) struct Layer {
     pub before: [Option<RmsNorm>; 2],
     /// Norms of their outputs, if any.
     pub after: [Option<RmsNorm>; 2],
+    /// Adds the layer's part of the per-layer embeddings, if there are any.
+    pub input: Option<LayerInput>,
+    /// Factor of the layer's output, if any.
+    pub scalar: Option<f64>,
+    /// Later layers share its keys and values.
+    pub shared: bool,
 }
 
 #[derive(Debug)]
@@ -55,11 +63,11 @@ pub(super) enum FeedForward {
 }
 
 impl FeedForward {
-    /// (l, hidden) -> (l, hidden)
-    pub fn forward(&self, x: &Tensor, phase: Phase) -> candle_core::Result<Tensor> {
+    /// (l, hidden) -> (l, hidden). `stream`: the residual stream that `x` was normed from.
+    pub fn forward(&self, x: &Tensor, stream: &Tensor, phase: Phase) -> candle_core::Result<Tensor> {
         match self {
             FeedForward::Dense(mlp) => mlp.forward(x, phase),
-            FeedForward::Experts(experts) => experts.forward(x, phase),
+            FeedForward::Experts(experts) => experts.forward(x, stream, phase),
             FeedForward::None => x.zeros_like(),
         }
     }
@@ -73,6 +81,39 @@ pub(super) fn norm(
 ) -> Result<RmsNorm, ModelError> {
     let weight: Tensor = loader.tensor(&format!("{name}.weight"), &[width])?;
     Ok(RmsNorm::new(weight, spec)?)
+}
+
+/// The per-layer embeddings, of width `width`.
+pub(super) fn layer_embeddings(loader: &mut Loader, width: usize) -> Result<LayerEmbeddings, ModelError> {
+    let (vocab, hidden, norms) = (loader.spec().vocab, loader.spec().hidden, loader.spec().norm);
+    let all = loader.spec().layers.len() * width;
+    let rows = loader.weight("embed_tokens_per_layer.weight", &[vocab, all])?;
+    Ok(LayerEmbeddings {
+        rows: Embedding::new(rows, false, loader.formats().half_products())?,
+        projection: loader.linear("per_layer_model_projection", all, hidden, false)?,
+        norm: norm(loader, "per_layer_projection_norm", width, norms)?,
+        width,
+        scale: rounded_to((width as f64).sqrt(), loader.formats().dtype),
+    })
+}
+
+fn layer_input(loader: &mut Loader, name: &str, width: usize) -> Result<LayerInput, ModelError> {
+    let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
+    Ok(LayerInput {
+        gate: loader.linear(&format!("{name}.per_layer_input_gate"), width, hidden, false)?,
+        out: loader.linear(&format!("{name}.per_layer_projection"), hidden, width, false)?,
+        norm: norm(loader, &format!("{name}.post_per_layer_input_norm"), hidden, norms)?,
+        activation: Activation::GeluTanh,
+    })
+}
+
+/// A scale as the dtype rounds it.
+pub(super) fn rounded_to(factor: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => bf16::from_f32(factor as f32).to_f64(),
+        DType::F16 => f16::from_f32(factor as f32).to_f64(),
+        _ => f64::from(factor as f32),
+    }
 }
 
 /// Layer `i`; `kernel` computes its attention on CUDA.
@@ -99,9 +140,17 @@ pub(super) fn layer(
         let feed_forward = feed_forward.filter(|_| spec.feed_forward != FeedForwardSpec::None);
         Ok([one(mixer)?, one(feed_forward)?])
     };
+    let (before, after) = (pair(before)?, pair(after)?);
+    let (width, scaled) = (loader.spec().layer_inputs, loader.spec().layer_scalars);
+    let scalar = scaled.then(|| loader.tensor_f32(&at("layer_scalar"), &[1])).transpose()?;
+    let scalar = scalar.map(|scalar| scalar.get(0)?.to_scalar::<f32>()).transpose()?;
+    let later = loader.spec().layers.iter().filter_map(LayerSpec::attention);
     Ok(Layer {
-        before: pair(before)?,
-        after: pair(after)?,
+        shared: later.map(|attention| attention.key_values).any(|from| from == KeyValues::Of(i)),
+        before,
+        after,
+        input: width.map(|width| layer_input(loader, &format!("layers.{i}"), width)).transpose()?,
+        scalar: scalar.map(f64::from),
         mixer: match &spec.mixer {
             MixerSpec::Attention(a) => match a.latent {
                 Some(latent) => {
@@ -134,31 +183,40 @@ fn attention(
     let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
     let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
     let (qkv_bias, o_bias) = (a.bias != AttentionBias::None, a.bias == AttentionBias::All);
-    let widths = match a.qk_norm {
-        QkNorm::None => None,
-        QkNorm::PerHead => Some((a.head_dim, a.head_dim)),
-        QkNorm::Whole => Some((q, kv)),
-    };
     let mut norm_of = |part: &str, width| norm(loader, &format!("{name}.{part}"), width, norms);
-    let norms_of = |(q, k)| -> Result<_, ModelError> { Ok((norm_of("q_norm", q)?, norm_of("k_norm", k)?)) };
-    let qk_norm = widths.map(norms_of).transpose()?;
+    let shares = matches!(a.key_values, KeyValues::Of(_));
+    let q_norm = match a.qk_norm {
+        QkNorm::None => None,
+        QkNorm::PerHead => Some(norm_of("q_norm", a.head_dim)?),
+        QkNorm::Whole => Some(norm_of("q_norm", q)?),
+    };
+    let k_norm = match a.qk_norm {
+        QkNorm::Whole if !shares => Some(norm_of("k_norm", kv)?),
+        QkNorm::PerHead if !shares => Some(norm_of("k_norm", a.head_dim)?),
+        _ => None,
+    };
+    let (q_norm, qk_norm) = match (q_norm, k_norm) {
+        (Some(q), Some(k)) => (None, Some((q, k))),
+        (q, _) => (q, None),
+    };
     let logits = a.sinks.then(|| loader.tensor_f32(&format!("{name}.sinks"), &[a.heads])).transpose()?;
     let sinks = logits.map(|logits| Sinks::new(logits.to_vec1()?, logits.device())).transpose()?;
     let queries = if a.gated { 2 * q } else { q };
-    let qkv = [
-        loader.linear(&format!("{name}.q_proj"), queries, hidden, qkv_bias)?,
-        loader.linear(&format!("{name}.k_proj"), kv, hidden, qkv_bias)?,
-        loader.linear(&format!("{name}.v_proj"), kv, hidden, qkv_bias)?,
-    ];
-    Ok(Attention {
-        kernel,
-        half: loader.formats().half_products(),
-        qkv: Projections::new(qkv)?,
-        o: loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?,
-        qk_norm,
-        sinks,
-        spec: a.clone(),
-    })
+    let mut map = |part: &str, width| loader.linear(&format!("{name}.{part}"), width, hidden, qkv_bias);
+    let inputs = match a.key_values {
+        KeyValues::Projected => {
+            let maps = [map("q_proj", queries)?, map("k_proj", kv)?, map("v_proj", kv)?];
+            Inputs::Qkv(Projections::new(maps)?)
+        }
+        KeyValues::Tied => Inputs::Qk(Projections::new([map("q_proj", queries)?, map("k_proj", kv)?])?),
+        KeyValues::Of(_) => Inputs::Q(map("q_proj", queries)?, q_norm),
+    };
+    let o = loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?;
+    let ones = || Tensor::ones(a.head_dim, loader.formats().activations, loader.device());
+    let unweighted = |ones| RmsNorm::new(ones, NormSpec { plus_one: false, ..norms });
+    let value_norm = (a.value_norm && !shares).then(|| unweighted(ones()?)).transpose()?;
+    let half = loader.formats().half_products();
+    Ok(Attention { kernel, half, inputs, o, qk_norm, value_norm, sinks, spec: a.clone() })
 }
 
 fn latent_attention(
@@ -295,7 +353,9 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
     let shared = shared.transpose()?;
     let gate = e.shared_gate.then(|| loader.row_f32(&format!("{name}.shared_expert_gate.weight"), hidden));
     let experts = loader.experts(&format!("{name}.experts"), e.experts, hidden, &e.expert)?;
+    let own = e.own_norms.then(|| own_norms(loader, name, e.experts)).transpose()?;
     Ok(Experts {
+        own,
         router: loader.tensor_f32(&format!("{name}.gate.weight"), &[e.experts, hidden])?,
         router_bias,
         correction,
@@ -304,5 +364,22 @@ fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, 
         shared,
         shared_gate: gate.transpose()?,
         spec: e.clone(),
+    })
+}
+
+/// Their norms are beside the block `name`.
+fn own_norms(loader: &mut Loader, name: &str, experts: usize) -> Result<OwnNorms, ModelError> {
+    let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
+    let layer = name.trim_end_matches(".mlp");
+    // The router's scale has its place in the norm before it.
+    let scale = loader.tensor(&format!("{name}.gate.scale"), &[hidden])?;
+    let router = (scale * (hidden as f64).powf(-0.5))?;
+    let mut norm_of = |part: &str| norm(loader, &format!("{layer}.{part}"), hidden, norms);
+    Ok(OwnNorms {
+        router: RmsNorm::new(router, NormSpec { plus_one: false, ..norms })?,
+        experts: norm_of("pre_feedforward_layernorm_2")?,
+        after_shared: norm_of("post_feedforward_layernorm_1")?,
+        after_experts: norm_of("post_feedforward_layernorm_2")?,
+        scales: loader.tensor_f32(&format!("{name}.experts.scale"), &[experts])?.to_vec1()?,
     })
 }

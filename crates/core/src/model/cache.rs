@@ -6,7 +6,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::{AttentionSpec, DecoderSpec, Formats, MixerSpec, StateSpec};
+use super::{AttentionSpec, DecoderSpec, Formats, KeyValues, MixerSpec, StateSpec};
 use crate::attention::SPLIT_K;
 
 mod branch;
@@ -71,6 +71,8 @@ enum LayerCache {
     State(LayerState),
     /// The layer is a feed-forward block alone.
     Nothing,
+    /// Keys and values are those of this earlier layer.
+    Shared(usize),
 }
 
 /// Keys and values of a sliding window: positions `first..first + held` at the start of buffers that are compacted when full.
@@ -105,6 +107,9 @@ pub(super) struct Seen {
 impl LayerCache {
     fn new(mixer: &MixerSpec, capacity: usize, formats: &Formats, device: &Device) -> Result<Self> {
         Ok(match mixer {
+            &MixerSpec::Attention(AttentionSpec { key_values: KeyValues::Of(source), .. }) => {
+                LayerCache::Shared(source)
+            }
             MixerSpec::Attention(a @ AttentionSpec { kv_heads, head_dim, .. }) => {
                 let zeros = |rows| Tensor::zeros((*kv_heads, rows, *head_dim), formats.cache, device);
                 let grid = grid(formats);
@@ -135,7 +140,7 @@ impl LayerCache {
 
     fn reset(&mut self) -> Result<()> {
         match self {
-            LayerCache::Full { .. } | LayerCache::Nothing => {}
+            LayerCache::Full { .. } | LayerCache::Nothing | LayerCache::Shared(_) => {}
             LayerCache::Windowed(windowed) => (windowed.first, windowed.held) = (0, 0),
             LayerCache::State(LayerState { conv, memory }) => {
                 *conv = conv.zeros_like()?;
@@ -187,8 +192,8 @@ impl Windowed {
         (first - first % self.grid).max(self.first)
     }
 
-    /// Appends l tokens at `position` and returns what they see.
-    fn append(&mut self, k: &Tensor, v: &Tensor, position: usize, capacity: usize) -> Result<Seen> {
+    /// Appends l tokens at `position`.
+    fn append(&mut self, k: &Tensor, v: &Tensor, position: usize, capacity: usize) -> Result<()> {
         let l = k.dim(1)?;
         debug_assert_eq!(self.first + self.held, position);
         let rows = self.k.dim(1)?;
@@ -211,8 +216,13 @@ impl Windowed {
         }
         self.k.slice_set(k, 1, self.held)?;
         self.v.slice_set(v, 1, self.held)?;
-        let unseen = self.kept_from(position) - self.first;
         self.held += l;
+        Ok(())
+    }
+
+    /// What the tokens from `position` on see.
+    fn seen(&self, position: usize) -> Result<Seen> {
+        let unseen = self.kept_from(position) - self.first;
         let seen = self.held - unseen;
         Ok(Seen {
             k: self.k.narrow(1, unseen, seen)?,
@@ -382,8 +392,16 @@ impl Cache {
         Ok(())
     }
 
+    /// The layer whose keys and values `layer` reads: itself, or an earlier one that it shares them with.
+    fn holder(&self, layer: usize) -> usize {
+        match self.layers[layer] {
+            LayerCache::Shared(source) => source,
+            _ => layer,
+        }
+    }
+
     /// Appends a layer's new keys and values, both (kv_heads, l, head_dim), and returns views of those that the new tokens see. The length
-    /// grows in [`Cache::advance`].
+    /// grows in [`Cache::advance`]. A layer that shares those of an earlier one appends nothing.
     pub(super) fn append(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<Seen> {
         let l = k.dim(1)?;
         let end = self.length + l;
@@ -394,21 +412,29 @@ impl Cache {
                 self.capacity
             );
         }
-        let (new_k, new_v) = (k.contiguous()?, v.contiguous()?);
         match &mut self.layers[layer] {
-            LayerCache::Full { k, v } => {
-                let (at, held) = (self.length - self.start, end - self.start);
-                k.slice_set(&new_k, 1, at)?;
-                if let Some(v) = &v {
-                    v.slice_set(&new_v, 1, at)?;
+            LayerCache::Full { k: all_k, v: all_v } => {
+                all_k.slice_set(&k.contiguous()?, 1, self.length - self.start)?;
+                if let Some(all_v) = all_v {
+                    all_v.slice_set(&v.contiguous()?, 1, self.length - self.start)?;
                 }
-                let (k, v) = views(k, v.as_ref(), held)?;
-                Ok(Seen { k, v, first: self.start })
             }
-            LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
+            LayerCache::Windowed(windowed) => {
+                windowed.append(&k.contiguous()?, &v.contiguous()?, self.length, self.capacity)?;
+            }
+            LayerCache::Shared(_) => {}
             LayerCache::State(_) | LayerCache::Nothing => {
                 candle_core::bail!("This is a bug: layer {layer} keeps no keys")
             }
+        }
+        match &self.layers[self.holder(layer)] {
+            LayerCache::Full { k, v } => {
+                let held = end - self.start;
+                let (k, v) = views(k, v.as_ref(), held)?;
+                Ok(Seen { k, v, first: self.start })
+            }
+            LayerCache::Windowed(windowed) => windowed.seen(self.length),
+            _ => candle_core::bail!("This is a bug: layer {layer} shares the keys of one that keeps none"),
         }
     }
 
@@ -420,6 +446,7 @@ impl Cache {
         v: &Tensor,
         read: impl FnOnce(Seen) -> Result<T>,
     ) -> Result<T> {
+        let layer = self.holder(layer);
         // Full-attention buffers are only written past the length.
         let saved = match &self.layers[layer] {
             LayerCache::Windowed(windowed) => Some(windowed.save()?),
@@ -457,6 +484,7 @@ impl Cache {
 /// Bytes of a layer's cache for `capacity` tokens read `l` at a time; `None` on overflow.
 pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Formats) -> Option<usize> {
     match mixer {
+        MixerSpec::Attention(AttentionSpec { key_values: KeyValues::Of(_), .. }) => Some(0),
         MixerSpec::Attention(a) => {
             let rows = match a.window {
                 Some(window) => window_rows(window, l, capacity, grid(formats)),

@@ -1,14 +1,15 @@
 //! The decoder: embedding, layers, final norm, output head.
 
+use std::collections::BTreeMap;
+
 use candle_core::{DType, Device, Result, Tensor};
-use half::{bf16, f16};
 
 mod ropes;
 
-use super::build::{self, FeedForward, Layer, Mixer};
+use super::build::{self, FeedForward, Layer, Mixer, rounded_to};
 use super::kv_view::{Group, KvView, Pass};
-use super::layers::{Embedding, Phase, Projection, RmsNorm};
-use super::{Cache, DecoderSpec, Formats, LayerSpec, Loader, ModelError};
+use super::layers::{Embedding, LayerEmbeddings, NewKeys, Phase, Projection, RmsNorm};
+use super::{Cache, DecoderSpec, Formats, KeyValues, LayerSpec, Loader, ModelError};
 use crate::attention::{AttentionKernel, LayerHoles, Residual, Settled, Term, settle};
 use crate::fused::products::Own;
 use crate::transfer;
@@ -19,7 +20,10 @@ use ropes::Ropes;
 pub struct Decoder {
     spec: DecoderSpec,
     embedding: Embedding,
+    layer_embeddings: Option<LayerEmbeddings>,
     layers: Vec<Layer>,
+    /// Per layer: the product of its scalar and those of later layers, by which its terms reach the final norm.
+    behind: Vec<f64>,
     /// Per layer.
     devices: Vec<Device>,
     /// Attention kernels per layer; `None` where there is no choice.
@@ -53,6 +57,8 @@ impl Decoder {
         loader.put_on(first);
         let rows = loader.weight("embed_tokens.weight", &[spec.vocab, spec.hidden])?;
         let embedding = Embedding::new(rows.clone(), spec.tied, formats.half_products())?;
+        let layer_embeddings = spec.layer_inputs.map(|width| build::layer_embeddings(&mut loader, width));
+        let layer_embeddings = layer_embeddings.transpose()?;
         loader.put_on(last);
         let norm = build::norm(&mut loader, "norm", spec.hidden, spec.norm)?;
         let head_name = if spec.tied { "embed_tokens" } else { "lm_head" };
@@ -69,8 +75,24 @@ impl Decoder {
             layers.push(build::layer(&mut loader, i, layer, kernel)?);
         }
         loader.finish()?;
+        let mut behind: Vec<f64> = layers.iter().map(|layer| layer.scalar.unwrap_or(1.0)).collect();
+        for i in (1..behind.len()).rev() {
+            behind[i - 1] *= behind[i];
+        }
         let ropes = Ropes::default();
-        Ok(Decoder { spec, embedding, layers, devices, kernels, ropes, norm, head, formats })
+        Ok(Decoder {
+            spec,
+            embedding,
+            layer_embeddings,
+            layers,
+            behind,
+            devices,
+            kernels,
+            ropes,
+            norm,
+            head,
+            formats,
+        })
     }
 
     /// The model's spec.
@@ -168,8 +190,12 @@ impl Decoder {
         let mut x = self.embed(tokens)?;
         let (targets, shows_residual) = (kv.targets(l), kv.shows_residual(l));
         if !targets.is_empty() {
-            kv.show_term(Term::Embedding(&rows_of(x.tensor(), &targets)?.to_dtype(DType::F32)?))?;
+            kv.show_term(Term::Embedding(&self.term(0, rows_of(x.tensor(), &targets)?)?))?;
         }
+        // (l, layers, width)
+        let inputs = self.layer_embeddings.as_ref().map(|inputs| inputs.of(tokens, x.tensor(), phase));
+        let inputs = inputs.transpose()?;
+        let mut shared: BTreeMap<usize, NewKeys> = BTreeMap::new();
 
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)), normed and scaled as the spec says.
         let positions = kv.positions(l);
@@ -192,7 +218,15 @@ impl Decoder {
                             Some(spec) => ropes.get(&spec.rope, device)?,
                             None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
                         };
-                        attention.forward(i, &h, rope, &mut kv, phase)?
+                        let given = match attention.spec.key_values {
+                            KeyValues::Of(source) => shared.get(&source),
+                            _ => None,
+                        };
+                        let (mixed, new) = attention.forward(i, &h, (rope, given), &mut kv, phase)?;
+                        if layer.shared {
+                            shared.insert(i, new);
+                        }
+                        mixed
                     }
                     Mixer::Latent(latent) => {
                         let rope = ropes.get(&latent.spec.rope, device)?;
@@ -222,15 +256,32 @@ impl Decoder {
             }
             let h = normed(before_feed_forward, x.tensor().clone())?;
             if !targets.is_empty() {
-                self.show_feed_forward(&mut kv, i, &rows_of(&h, &targets)?, phase)?;
+                let rows = [rows_of(&h, &targets)?, rows_of(x.tensor(), &targets)?];
+                self.show_feed_forward(&mut kv, i, &rows, phase)?;
             }
             x = match &layer.feed_forward {
                 FeedForward::Dense(mlp) if plain => mlp.down.add_to(x, &mlp.inner(&h, phase)?, phase)?,
-                block => x.plus(&self.added(after_feed_forward, block.forward(&h, phase)?)?)?,
+                block => {
+                    let out = block.forward(&h, x.tensor(), phase)?;
+                    x.plus(&self.added(after_feed_forward, out)?)?
+                }
             };
+            if let (Some(input), Some(inputs)) = (&layer.input, &inputs) {
+                let own = transfer::moved(&inputs.narrow(1, i, 1)?.squeeze(1)?.contiguous()?, device)?;
+                let added = input.forward(x.tensor(), &own, phase)?;
+                if !targets.is_empty() {
+                    kv.show_term(Term::LayerInput(i, &self.term(i, rows_of(&added, &targets)?)?))?;
+                }
+                x = x.plus(&added)?;
+            }
+            if let Some(by) = layer.scalar {
+                x = Own::made((x.tensor() * by)?);
+            }
         }
         if !targets.is_empty() {
-            kv.show_term(Term::Final(&self.norm.scales(&rows_of(x.tensor(), &targets)?)?))?;
+            let last = rows_of(x.tensor(), &targets)?;
+            let scales = self.norm.scales(&last)?;
+            kv.show_term(Term::Final(&scales, &(last.to_dtype(DType::F32)? * &scales)?))?;
         }
         kv.advance(l);
         Ok(x.into_tensor())
@@ -245,23 +296,13 @@ impl Decoder {
         let added = out.forward(mixed, phase)?;
         match &layer.mixer {
             Mixer::Attention(_) | Mixer::Latent(_) => {
-                let scales = self.scales(norm, &added)?;
+                let by = self.spec.residual_scale.unwrap_or(1.0) * self.behind[i];
+                let scales = scales(norm, &added, by)?;
                 let bias = out.bias().map(|bias| bias.to_dtype(DType::F32)).transpose()?;
                 kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
             }
-            _ => {
-                let added = self.added(norm, added)?;
-                kv.show_term(Term::LinearAttention(i, &added.to_dtype(DType::F32)?))
-            }
+            _ => kv.show_term(Term::LinearAttention(i, &self.term(i, self.added(norm, added)?)?)),
         }
-    }
-
-    /// Factors of a block's output `added` in the residual stream, f32 (l, hidden), if any.
-    fn scales(&self, norm: Option<&RmsNorm>, added: &Tensor) -> Result<Option<Tensor>> {
-        let scales = norm.map(|norm| norm.scales(added)).transpose()?;
-        let Some(by) = self.spec.residual_scale else { return Ok(scales) };
-        let ones = || added.to_dtype(DType::F32)?.ones_like();
-        Ok(Some((scales.map_or_else(ones, Ok)? * by)?))
     }
 
     /// Shows the residual stream `[before, after]` the attention of layer `i`, if it is softmax attention; `mixed`: input of its output
@@ -277,18 +318,30 @@ impl Decoder {
         let Layer { mixer, after: norms, .. } = &self.layers[i];
         let (Some(outputs), Some(out)) = (self.head_outputs(i)?, mixer.out()) else { return Ok(()) };
         let norm = norms[0].as_ref();
-        let scales = match norm.is_none() && self.spec.residual_scale.is_none() {
-            true => None,
-            false => self.scales(norm, &out.forward(mixed, phase)?)?,
+        let scales = match (norm, self.spec.residual_scale) {
+            (None, None) => None,
+            (norm, by) => scales(norm, &out.forward(mixed, phase)?, by.unwrap_or(1.0))?,
         };
         kv.show_residual(Residual { before, after, outputs: &outputs, scales: scales.as_ref() })
     }
 
-    /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there.
-    fn show_feed_forward(&self, kv: &mut KvView<'_>, i: usize, h: &Tensor, phase: Phase) -> Result<()> {
+    /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there, and the residual stream.
+    fn show_feed_forward(
+        &self,
+        kv: &mut KvView<'_>,
+        i: usize,
+        [h, stream]: &[Tensor; 2],
+        phase: Phase,
+    ) -> Result<()> {
         let layer = &self.layers[i];
-        let added = self.added(layer.after[1].as_ref(), layer.feed_forward.forward(h, phase)?)?;
-        kv.show_term(Term::FeedForward(i, &added.to_dtype(DType::F32)?))
+        let added = self.added(layer.after[1].as_ref(), layer.feed_forward.forward(h, stream, phase)?)?;
+        kv.show_term(Term::FeedForward(i, &self.term(i, added)?))
+    }
+
+    /// What layer `i` adds to the residual stream as it is before the final norm, in f32.
+    fn term(&self, i: usize, added: Tensor) -> Result<Tensor> {
+        let added = added.to_dtype(DType::F32)?;
+        if self.behind[i] == 1.0 { Ok(added) } else { added * self.behind[i] }
     }
 
     /// The term that a block's output `x` adds to the residual stream.
@@ -300,7 +353,7 @@ impl Decoder {
         }
     }
 
-    /// Output projection per head of a softmax layer, transposed and without the spec's residual scale: f32 (heads, head_dim, hidden);
+    /// Output projection per head of a softmax layer, transposed and without residual scale and layer scalars: f32 (heads, head_dim, hidden);
     /// `None` for other layers.
     pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
         let attention = match self.layers.get(layer).map(|layer| &layer.mixer) {
@@ -313,7 +366,7 @@ impl Decoder {
         Ok(Some(weight.reshape((spec.heads, spec.head_dim, self.spec.hidden))?))
     }
 
-    /// Rows of the output head for these tokens, of which logits are products: f32 (tokens, hidden). A token outside the vocabulary is an error.
+    /// Rows of the output head for these tokens, of which logits, before their soft cap, are products: f32 (tokens, hidden). A token outside the vocabulary is an error.
     pub fn head_rows(&self, tokens: &[u32]) -> Result<Tensor> {
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
@@ -332,7 +385,11 @@ impl Decoder {
 
     /// The output head: normalised hidden states (n, hidden) -> f32 logits (n, vocab).
     pub fn logits(&self, hidden: &Tensor, phase: Phase) -> Result<Tensor> {
-        self.divided(self.head.forward(hidden, phase)?.to_dtype(DType::F32)?)
+        let logits = self.divided(self.head.forward(hidden, phase)?.to_dtype(DType::F32)?)?;
+        match self.spec.logit_cap {
+            None => Ok(logits),
+            Some(cap) => (logits / cap)?.tanh()? * cap,
+        }
     }
 
     fn divided(&self, logits: Tensor) -> Result<Tensor> {
@@ -348,18 +405,20 @@ fn rows_of(x: &Tensor, rows: &[usize]) -> Result<Tensor> {
     Tensor::cat(&rows, 0)?.contiguous()
 }
 
+/// Factors of a block's output `added` in the residual stream that it is added to, times `by`, f32 (l, hidden), if there are any.
+fn scales(norm: Option<&RmsNorm>, added: &Tensor, by: f64) -> Result<Option<Tensor>> {
+    let scales = norm.map(|norm| norm.scales(added)).transpose()?;
+    if by == 1.0 {
+        return Ok(scales);
+    }
+    let ones = || added.to_dtype(DType::F32)?.ones_like();
+    Ok(Some((scales.map_or_else(ones, Ok)? * by)?))
+}
+
 fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
     match norm {
         Some(norm) => norm.forward(&x),
         None => Ok(x),
-    }
-}
-
-fn rounded_to(factor: f64, dtype: DType) -> f64 {
-    match dtype {
-        DType::BF16 => bf16::from_f32(factor as f32).to_f64(),
-        DType::F16 => f16::from_f32(factor as f32).to_f64(),
-        _ => f64::from(factor as f32),
     }
 }
 

@@ -13,10 +13,10 @@ use safetensors::tensor::Dtype;
 
 use super::arch::{Names, Rows};
 use super::layers::{Embedding, HalfWeight, Mlp, PackedWeight, Projection};
-use super::tensor_names::{GGUF_NAMES, PREDICTION, PREFIXES, SKIPPED, is_derived};
+use super::tensor_names::{GGUF_NAMES, PREDICTION, PREFIXES, SKIPPED, UNSHARED, is_derived};
 use super::weightless::Weightless;
 use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
-use super::{DecoderSpec, Formats, MlpSpec, ModelError};
+use super::{DecoderSpec, Formats, KeyValues, MlpSpec, ModelError};
 use crate::transfer;
 
 mod nvfp4;
@@ -89,6 +89,11 @@ impl Loader {
 
     pub fn formats(&self) -> Formats {
         self.formats
+    }
+
+    /// Where tensors are loaded to.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Loads subsequent tensors to `device`.
@@ -314,23 +319,34 @@ impl Loader {
         hidden: usize,
         spec: &MlpSpec,
     ) -> Result<Mlp, ModelError> {
-        let mut part = |part: &str, outputs: usize, inputs: usize| -> Result<Projection, ModelError> {
+        // Gate and up may be one tensor, gates first.
+        let both = self.stored_name(&format!("{name}.gate_up_proj.weight"));
+        let fused = matches!(&self.checkpoint, Checkpoint::Gguf(file) if file.contains(&both));
+        let [gate, up] = match fused {
+            true => [("gate_up_proj", Some(0)), ("gate_up_proj", Some(1))],
+            false => [("gate_proj", None), ("up_proj", None)],
+        };
+        let mut part = |(part, half): (&str, Option<usize>), outputs: usize, inputs: usize| {
             let weight = self.stored_name(&format!("{name}.{part}.weight"));
-            self.expect_shape(&weight, &[count, outputs, inputs])?;
+            let parts = if half.is_some() { 2 } else { 1 };
+            self.expect_shape(&weight, &[count, parts * outputs, inputs])?;
             let bias = self.stored_name(&format!("{name}.{part}.bias"));
             let bias = || self.entry(bias, expert, &[count, outputs], self.formats.activations);
             let bias = spec.bias.then(bias).transpose()?;
             let Checkpoint::Gguf(file) = &self.checkpoint else { return Err(ModelError::NoFile) };
             let (bytes, dtype) = file.blocks(&weight, Some(expert))?;
             self.used.extend(file.scale_of(&weight));
-            let linear = self.blocks(&bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
+            // Rows are whole blocks.
+            let size = bytes.len() / parts;
+            let bytes = &bytes[half.unwrap_or(0) * size..][..size];
+            let linear = self.blocks(bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
             self.used.insert(weight);
             Ok(linear)
         };
-        let gate = spec.activation.is_gated();
-        let gate = gate.then(|| part("gate_proj", spec.intermediate, hidden)).transpose()?;
-        let up = part("up_proj", spec.intermediate, hidden)?;
-        let down = part("down_proj", hidden, spec.intermediate)?;
+        let gated = spec.activation.is_gated();
+        let gate = gated.then(|| part(gate, spec.intermediate, hidden)).transpose()?;
+        let up = part(up, spec.intermediate, hidden)?;
+        let down = part(("down_proj", None), hidden, spec.intermediate)?;
         Ok(Mlp::new(gate, up, down, spec.activation)?)
     }
 
@@ -514,8 +530,8 @@ impl Loader {
         stored.strip_prefix(&layers)?.split_once('.')?.0.parse().ok()
     }
 
-    /// Unused tensors among `names` that do not affect text: vision, and multi-token prediction layers after the last layer, recognised by
-    /// their specific tensors. Any other unused layer means a wrong config.
+    /// Unused tensors among `names` that do not affect text: vision, keys and values of layers that share others, and multi-token prediction
+    /// layers after the last layer, recognised by their specific tensors. Any other unused layer means a wrong config.
     fn skipped(&self, names: &[&str]) -> HashSet<String> {
         let after_last = |name: &str| self.layer_of(name).filter(|&layer| layer >= self.spec.layers.len());
         let predicting: HashSet<usize> = names
@@ -523,8 +539,16 @@ impl Loader {
             .filter(|name| PREDICTION.iter().any(|part| name.contains(part)))
             .filter_map(|name| after_last(name))
             .collect();
+        let shares = |layer: usize| {
+            let layer = self.spec.layers.get(layer).and_then(|layer| layer.attention());
+            layer.is_some_and(|attention| matches!(attention.key_values, KeyValues::Of(_)))
+        };
+        let shared = |name: &str| {
+            UNSHARED.iter().any(|part| name.contains(part)) && self.layer_of(name).is_some_and(shares)
+        };
         let skipped = |name: &&&str| {
             SKIPPED.iter().any(|prefix| name.starts_with(prefix))
+                || shared(name)
                 || after_last(name).is_some_and(|layer| predicting.contains(&layer))
         };
         names.iter().filter(skipped).map(|name| (*name).to_owned()).collect()

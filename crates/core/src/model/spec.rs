@@ -30,6 +30,13 @@ pub struct DecoderSpec {
     pub residual_scale: Option<f64>,
     /// Divisor of the logits, if any (transformers, `GraniteForCausalLM`).
     pub logit_divisor: Option<f64>,
+    /// Soft cap c of the logits, if any: a logit x becomes c * tanh(x / c) (transformers, `Gemma4ForCausalLM`).
+    pub logit_cap: Option<f64>,
+    /// Width of the per-layer embeddings, if there are any: every layer adds what it makes of a second embedding of the token, of which
+    /// it has its own part (transformers, `project_per_layer_inputs` of `Gemma4TextModel`).
+    pub layer_inputs: Option<usize>,
+    /// Each layer's output is multiplied by a learned number (transformers, `layer_scalar` of `Gemma4TextDecoderLayer`).
+    pub layer_scalars: bool,
     /// The output head is the embedding.
     pub tied: bool,
     /// Maximum context of the model.
@@ -170,6 +177,10 @@ pub struct AttentionSpec {
     pub gated: bool,
     /// Norms of queries and keys before rotation.
     pub qk_norm: QkNorm,
+    /// Values are normed per head, without a weight.
+    pub value_norm: bool,
+    /// Where keys and values come from.
+    pub key_values: KeyValues,
     /// Projections with biases.
     pub bias: AttentionBias,
     /// Rotary position embedding.
@@ -195,6 +206,18 @@ impl AttentionSpec {
         // No supported architecture has a soft cap.
         AttentionShape { dtype, heads, kv_heads, head_dim, scale, window, softcap: None, sinks }
     }
+}
+
+/// Where an attention layer's keys and values come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyValues {
+    /// Two projections.
+    Projected,
+    /// One projection: values are the keys before norm and rotation (transformers, `attention_k_eq_v` of `Gemma4TextConfig`).
+    Tied,
+    /// An earlier layer with the same key/value heads and window: this one has queries alone, and no cache (transformers,
+    /// `is_kv_shared_layer` of `Gemma4TextAttention`).
+    Of(usize),
 }
 
 /// Norms of queries and keys.
@@ -281,6 +304,9 @@ pub struct ExpertsSpec {
     /// Each token's output of the shared expert is scaled by the sigmoid of a product with its input (transformers,
     /// `Qwen2MoeSparseMoeBlock`).
     pub shared_gate: bool,
+    /// Router and experts norm the residual stream themselves, the outputs of experts and shared expert are normed before they are added,
+    /// and each expert has a scale (transformers, `Gemma4TextRouter`, `Gemma4TextDecoderLayer`).
+    pub own_norms: bool,
 }
 
 /// Expert selection and weights, in f32.
@@ -493,18 +519,23 @@ impl AttentionSpec {
         let (hidden, heads, head_dim) = (hidden as u128, self.heads as u128, self.head_dim as u128);
         let (q, kv) = (heads * head_dim, self.kv_heads as u128 * head_dim);
         let queries = if self.gated { 2 * q } else { q };
+        let (maps, normed) = match self.key_values {
+            KeyValues::Projected => (2, 1),
+            KeyValues::Tied => (1, 1),
+            KeyValues::Of(_) => (0, 0),
+        };
         let biases = match self.bias {
             AttentionBias::None => 0,
-            AttentionBias::Qkv => queries + 2 * kv,
-            AttentionBias::All => queries + 2 * kv + hidden,
+            AttentionBias::Qkv => queries + maps * kv,
+            AttentionBias::All => queries + maps * kv + hidden,
         };
         let norms = match self.qk_norm {
             QkNorm::None => 0,
-            QkNorm::PerHead => 2 * head_dim,
-            QkNorm::Whole => q + kv,
+            QkNorm::PerHead => (1 + normed) * head_dim,
+            QkNorm::Whole => q + normed * kv,
         };
         let sinks = if self.sinks { heads } else { 0 };
-        hidden * (queries + 2 * kv + q) + biases + norms + sinks
+        hidden * (queries + maps * kv + q) + biases + norms + sinks
     }
 }
 
@@ -521,7 +552,10 @@ impl FeedForwardSpec {
                 } + if e.router_bias { e.experts } else { 0 };
                 let gate = if e.shared_gate { hidden as u128 } else { 0 };
                 let shared = e.shared.map_or(0, |mlp| mlp.parameters(hidden)) + gate;
-                e.experts as u128 * (hidden as u128 + e.expert.parameters(hidden)) + biases as u128 + shared
+                // Four norms, and a scale for each expert.
+                let norms = if e.own_norms { 4 * hidden + e.experts } else { 0 };
+                let extra = (biases + norms) as u128 + shared;
+                e.experts as u128 * (hidden as u128 + e.expert.parameters(hidden)) + extra
             }
         }
     }
@@ -588,6 +622,22 @@ impl DecoderSpec {
     pub fn parameters(&self) -> u128 {
         let layers: u128 = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
         let heads = if self.tied { 1 } else { 2 };
-        heads * self.vocab as u128 * self.hidden as u128 + self.hidden as u128 + layers
+        let beside = self.layers.len() as u128 * self.beside_layer() + self.layer_embeddings();
+        heads * self.vocab as u128 * self.hidden as u128 + self.hidden as u128 + layers + beside
+    }
+
+    /// Parameters of the per-layer embeddings of all layers, their projection and its norm.
+    pub fn layer_embeddings(&self) -> u128 {
+        let of = |width: usize| {
+            let all = (self.layers.len() * width) as u128;
+            all * (self.vocab + self.hidden) as u128 + width as u128
+        };
+        self.layer_inputs.map_or(0, of)
+    }
+
+    /// Parameters of a layer beside mixer and feed-forward block: what adds its per-layer embedding, and its scalar.
+    pub fn beside_layer(&self) -> u128 {
+        let input = self.layer_inputs.map_or(0, |width| (2 * width + 1) * self.hidden);
+        input as u128 + u128::from(self.layer_scalars)
     }
 }

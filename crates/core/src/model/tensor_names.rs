@@ -50,13 +50,16 @@ pub const BY_HEAD: [&str; 3] = ["self_attn.kv_b_proj", "self_attn.k_b_proj", "se
 /// Prefixes of the language model in Hugging Face checkpoints.
 pub const PREFIXES: [&str; 5] = ["model.", "model.language_model.", "language_model.model.", "backbone.", ""];
 
-/// Checkpoint parts that do not affect text: vision towers, projectors, multi-token prediction.
-pub const SKIPPED: [&str; 8] = [
+/// Checkpoint parts that do not affect text: vision and audio towers, projectors, multi-token prediction.
+pub const SKIPPED: [&str; 11] = [
     "model.visual.",
     "visual.",
     "mtp.",
     "vision_tower.",
     "model.vision_tower.",
+    "model.audio_tower.",
+    "model.embed_vision.",
+    "model.embed_audio.",
     "multi_modal_projector.",
     "model.multi_modal_projector.",
     "v.",
@@ -67,6 +70,9 @@ pub const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_h
 
 /// Scales by which servers round activations and the cache, which are not rounded here.
 const ROUNDING: [&str; 4] = [".input_scale", ".input_global_scale", ".k_scale", ".v_scale"];
+
+/// Name parts of keys and values, which some checkpoints hold for layers that share another layer's, and nothing reads.
+pub const UNSHARED: [&str; 6] = [".k_proj.", ".v_proj.", ".k_norm.", ".attn_k.", ".attn_v.", ".attn_k_norm."];
 
 /// True for tensors that no number depends on: derived tables, which the config implies or the spec reads itself, and [`ROUNDING`].
 pub fn is_derived(name: &str) -> bool {

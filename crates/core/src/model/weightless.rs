@@ -52,7 +52,10 @@ impl Distribution {
     /// Chosen by tensor name so that activations keep their size.
     fn of(name: &str, shape: &[usize], spec: &DecoderSpec) -> Self {
         let around = |mean, deviation| Distribution { mean, deviation };
-        if name.ends_with("norm.weight") {
+        if name.ends_with("scalar") || name.ends_with(".scale") {
+            return around(1.0, 0.125);
+        }
+        if name.contains("norm") {
             // The norm of linear attention does not add 1.
             let plus_one = spec.norm.plus_one && !name.ends_with("linear_attn.norm.weight");
             return around(if plus_one { 0.0 } else { 1.0 }, 0.125);
@@ -146,7 +149,7 @@ mod tests {
     use crate::attention::NoObserver;
 
     /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, experts with every routing, and latent.
-    const TINY: [&str; 16] = [
+    const TINY: [&str; 18] = [
         "llama-tiny",
         "smollm3-tiny",
         "qwen2-tiny",
@@ -163,6 +166,8 @@ mod tests {
         "nemotron-h-moe-tiny",
         "deepseek-v2-tiny",
         "mistral4-nested-tiny",
+        "gemma4-tiny",
+        "gemma4-moe-nested-tiny",
     ];
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;

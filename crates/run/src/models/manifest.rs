@@ -53,6 +53,8 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/deepseek-v3.toml", include_str!("../../../../models/deepseek-v3.toml")),
     ("models/glm-4.7-flash.toml", include_str!("../../../../models/glm-4.7-flash.toml")),
     ("models/mistral-small-4-119b.toml", include_str!("../../../../models/mistral-small-4-119b.toml")),
+    ("models/gemma4-e4b.toml", include_str!("../../../../models/gemma4-e4b.toml")),
+    ("models/gemma4-26b-a4b.toml", include_str!("../../../../models/gemma4-26b-a4b.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

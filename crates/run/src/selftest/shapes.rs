@@ -34,6 +34,7 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "deepseek-v3",
     "glm-4.7-flash",
     "mistral-small-4-119b",
+    "gemma4-e4b",
 ];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;

@@ -51,12 +51,14 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
         let correction = matches!(e.routing, Routing::Sigmoid { .. });
         f32s += n(e.experts) * (hidden + u64::from(correction) + u64::from(e.router_bias));
         f32s += if e.shared_gate { hidden } else { 0 };
+        f32s += if e.own_norms { n(e.experts) } else { 0 };
     }
     if spec.norm.plus_one {
         f32s += hidden * n(layer.norms());
     }
     // Sizes that overflow are refused with the config.
-    let parameters = u64::try_from(layer.parameters(spec.hidden)).unwrap_or(u64::MAX >> 16);
+    let parameters = layer.parameters(spec.hidden) + spec.beside_layer();
+    let parameters = u64::try_from(parameters).unwrap_or(u64::MAX >> 16);
     parameters * size + f32s * (4 - size.min(4))
 }
 

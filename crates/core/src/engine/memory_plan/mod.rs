@@ -117,13 +117,14 @@ impl MemoryPlan {
         let weights =
             |i: usize| with_packed(arithmetic::layer_weights(spec, &spec.layers[i], size), packed_layer(i));
         let embedding = n(spec.vocab) * n(spec.hidden) * size;
+        let layer_embeddings = u64::try_from(spec.layer_embeddings()).unwrap_or(u64::MAX >> 16) * size;
         let packed_head = packed.map_or_else(PackedBytes::default, |p| p.head);
         // A tied head shares its dequantised weights with the embedding.
         let head_values = if spec.tied { packed_head.packed } else { with_packed(embedding, packed_head) };
         let head = head_values + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
         let parts = Parts {
             layers: (0..spec.layers.len()).map(|i| weights(i) + cache(i)).collect(),
-            first: embedding,
+            first: embedding + layer_embeddings,
             last: head,
         };
         let places = split(&parts, &in_shares(&request.devices, free));
@@ -152,7 +153,10 @@ impl MemoryPlan {
                 process: if device == DeviceName::Cpu && d == 0 { PROCESS + request.beside } else { 0 },
             };
             if Some(d) == first {
-                share.weights += embedding;
+                share.weights += embedding + layer_embeddings;
+                // Rows, projection and sum of all layers' parts.
+                let all = n(spec.layer_inputs.unwrap_or(0)) * n(spec.layers.len());
+                share.activations += 3 * l * all * formats.activations.size_in_bytes() as u64;
             }
             if Some(d) == last {
                 share.weights += head;

@@ -66,6 +66,19 @@ fn latent_attention_caches_one_vector_a_token_for_all_heads() {
 }
 
 #[test]
+fn layers_that_share_keys_have_no_cache_and_per_layer_embeddings_are_counted() {
+    // Gemma 4 E4B: of the first 24 layers 4 are full, with wider heads; the other 18 share their keys.
+    let plan = planned("gemma4-e4b", &bf16(100_000, 1));
+    assert_eq!(plan.cache(), (4 * 100_000 * 512 + 20 * (511 + 1024) * 256) * 2 * 2 * 2);
+    // Of its 7.46 billion parameters 2.85 are per-layer embeddings and their projection.
+    assert_eq!(plan.weights(), 7_463_013_418 * 2);
+    // 26B-A4B: key/value heads by kind of layer. Routers and the scales of 128 experts are f32.
+    let plan = planned("gemma4-26b-a4b", &bf16(100_000, 1));
+    assert_eq!(plan.cache(), (5 * 100_000 * 2 * 512 + 25 * (1023 + 1024) * 8 * 256) * 2 * 2);
+    assert_eq!(plan.weights(), 25_233_141_790 * 2 + 30 * 128 * (2816 + 1) * 2);
+}
+
+#[test]
 fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
     let added = |name: &str| {
         let with = MemoryRequest { branches: Branches::for_answers(3, 100), ..bf16(32_768, 1) };

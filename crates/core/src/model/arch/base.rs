@@ -3,7 +3,7 @@
 use super::config::{Config, Key};
 use super::rope::RopeDefaults;
 use crate::model::{
-    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerNorms, LayerSpec,
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, KeyValues, LayerNorms, LayerSpec,
     MAX_LAYERS, MixerSpec, MlpSpec, ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
@@ -126,6 +126,8 @@ impl Base {
             sinks: false,
             gated: false,
             qk_norm: QkNorm::None,
+            value_norm: false,
+            key_values: KeyValues::Projected,
             bias: AttentionBias::None,
             rope,
             latent: None,
@@ -141,6 +143,9 @@ impl Base {
             embedding_scale: None,
             residual_scale: None,
             logit_divisor: None,
+            logit_cap: None,
+            layer_inputs: None,
+            layer_scalars: false,
             tied: self.tied,
             max_positions: self.max_positions.max(reach(&layers)).min(limit(&layers)),
             layers,

@@ -101,6 +101,7 @@ fn decoder(
         router_bias: false,
         shared: Some(silu(width * or_one(("n_shared_experts", "expert_shared_count"))?)),
         shared_gate: false,
+        own_norms: false,
     });
     let dense = FeedForwardSpec::Dense(silu(config.count(INTERMEDIATE)?));
     let feed_forward = |i: usize| if i < first_dense { dense.clone() } else { sparse.clone() };

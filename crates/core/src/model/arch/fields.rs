@@ -17,14 +17,17 @@ pub struct Fields<'a> {
 }
 
 /// Fields that do not affect the computation of a trained model on text: names, training, vision, caching.
-const HARMLESS: [&str; 84] = [
+const HARMLESS: [&str; 91] = [
     "add_cross_attention",
     "architectures",
     "attention_dropout",
     "attn_implementation",
     "audio_config",
+    "audio_token_id",
     "auto_map",
     "bf16",
+    "boa_token_id",
+    "boi_token_id",
     "boi_token_index",
     "bos_token",
     "chunk_size_feed_forward",
@@ -34,6 +37,9 @@ const HARMLESS: [&str; 84] = [
     "dtype",
     "embd_pdrop",
     "embedding_dropout",
+    "eoa_token_id",
+    "eoa_token_index",
+    "eoi_token_id",
     "eoi_token_index",
     "eos_token",
     "experts_implementation",
@@ -101,6 +107,7 @@ const HARMLESS: [&str; 84] = [
     "vision_config",
     "vision_end_token_id",
     "vision_feature_layer",
+    "vision_soft_tokens_per_image",
     "vision_start_token_id",
 ];
 
@@ -211,6 +218,11 @@ impl<'a> Fields<'a> {
     /// True if the field is there, even if it is null.
     pub fn states(&self, field: &str) -> bool {
         self.object.contains_key(field)
+    }
+
+    /// Names of the fields.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.object.keys().map(String::as_str)
     }
 
     pub fn is_empty(&self) -> bool {

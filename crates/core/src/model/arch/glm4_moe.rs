@@ -50,6 +50,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         router_bias: false,
         shared: Some(silu(width * or_one(("n_shared_experts", "expert_shared_count"))?)),
         shared_gate: false,
+        own_norms: false,
     });
     let feed_forward = |i: usize| if i < first_dense { dense.clone() } else { sparse.clone() };
     let layers = (0..base.layers).map(|i| layer(attention.clone(), feed_forward(i)));

@@ -51,6 +51,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         router_bias: true,
         shared: None,
         shared_gate: false,
+        own_norms: false,
     };
     let window = config.count(WINDOW)?;
     let slides = config.layers_of("sliding_attention", base.layers)?;

@@ -127,6 +127,7 @@ fn feed_forward(config: &Config) -> Result<FeedForwardSpec, ModelError> {
         router_bias: false,
         shared: Some(shared),
         shared_gate: false,
+        own_norms: false,
     }))
 }
 

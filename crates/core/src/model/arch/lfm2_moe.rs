@@ -30,6 +30,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         router_bias: false,
         shared: None,
         shared_gate: false,
+        own_norms: false,
     });
     let of = |i: usize| if i < first_dense { dense.clone() } else { sparse.clone() };
     lfm2::hybrid(config, LFM2_MOE.hf[0], |base| Ok((0..base.layers).map(of).collect()))

@@ -36,8 +36,7 @@ impl<'a> Meta<'a> {
     /// Rows of the embedding; the metadata's vocabulary can be shorter.
     pub fn vocab(&self) -> Result<usize, ModelError> {
         const EMBEDDING: &str = "token_embd.weight";
-        let rows = self.file.tensor_info(EMBEDDING).and_then(|info| info.shape.first().copied());
-        rows.ok_or_else(|| ModelError::MissingTensor {
+        self.rows(EMBEDDING).ok_or_else(|| ModelError::MissingTensor {
             place: self.place.to_owned(),
             name: EMBEDDING.to_owned(),
         })
@@ -85,9 +84,16 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// An optional count of at most 2^24; 0 counts as absent.
+    /// An optional count of at most 2^24; 0 counts as absent. Of a list by layer the largest; the tensors' shapes have each layer's own.
     pub fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        match self.file.get::<u64>(&self.key(key))? {
+        let full = self.key(key);
+        let found = match self.file.value(&full) {
+            Some(Value::Array(_)) => {
+                self.file.get::<Vec<u64>>(&full)?.and_then(|list| list.into_iter().max())
+            }
+            _ => self.file.get::<u64>(&full)?,
+        };
+        match found {
             None | Some(0) => Ok(None),
             Some(n @ 1..=0x100_0000) => Ok(Some(n as usize)),
             Some(n) => Err(self.refuse(key, format!("is {n}, not a whole number from 0 to 16777216"))),
@@ -151,6 +157,11 @@ impl<'a> Meta<'a> {
     /// An optional list of booleans, one per block.
     pub fn optional_flags(&self, key: &str) -> Result<Option<Vec<bool>>, ModelError> {
         Ok(self.file.get::<Vec<bool>>(&self.key(key))?)
+    }
+
+    /// Rows of a tensor, if it is there.
+    pub fn rows(&self, tensor: &str) -> Option<usize> {
+        self.file.tensor_info(tensor)?.shape.first().copied()
     }
 
     pub fn has(&self, tensor: &str) -> bool {

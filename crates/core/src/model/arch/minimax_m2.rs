@@ -51,6 +51,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         router_bias: false,
         shared: None,
         shared_gate: false,
+        own_norms: false,
     };
     let layer = layer(attention, FeedForwardSpec::Experts(sparse));
     Ok(base.decoder("minimax_m2", vec![layer; base.layers]))

@@ -12,6 +12,7 @@ mod config;
 mod deepseek;
 mod fields;
 mod gemma3;
+mod gemma4;
 mod glm4_moe;
 mod gpt_oss;
 mod granite;
@@ -70,6 +71,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::V3,
     deepseek::GLM4_MOE_LITE,
     deepseek::MISTRAL4,
+    gemma4::GEMMA4,
 ];
 
 /// Finds the architecture of a config.json and parses its spec; `place` names the file in errors.

@@ -117,6 +117,7 @@ fn experts(config: &Config, mlp: impl Fn(usize) -> MlpSpec) -> Result<FeedForwar
             "expert_shared_feed_forward_length",
         ))?)),
         shared_gate: false,
+        own_norms: false,
     }))
 }
 

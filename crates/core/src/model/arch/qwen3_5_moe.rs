@@ -45,5 +45,6 @@ pub fn experts(config: &Config, normalise: bool) -> Result<ExpertsSpec, ModelErr
         router_bias: false,
         shared: Some(silu(config.count(SHARED)?)),
         shared_gate: true,
+        own_norms: false,
     })
 }

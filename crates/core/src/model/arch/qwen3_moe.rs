@@ -22,6 +22,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         router_bias: false,
         shared: None,
         shared_gate: false,
+        own_norms: false,
     });
     let (intermediate, is_dense) = match config {
         Config::Json(fields) => {

@@ -52,6 +52,13 @@ fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelErr
 /// From one parameters object.
 pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = p.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
+    // Legacy name; some files have both.
+    let older = p.optional_text("type")?;
+    let kind = p.optional_text("rope_type")?.or(older).unwrap_or("default");
+    if kind == "proportional" {
+        let defaults = RopeDefaults { theta, partial: None, ..defaults };
+        return spec(p, defaults, proportional(p, defaults.head_dim / 2)?);
+    }
     let partial = partial(p, defaults)?;
     // Multi-axis rotation: text has equal positions on all axes.
     for harmless in ["mrope_section", "mrope_interleaved"] {
@@ -61,9 +68,6 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
         let inner = p.optional_positive(field)?;
         Ok(defaults.original.or(inner).unwrap_or(defaults.max_positions as f64))
     };
-    // Legacy name; some files have both.
-    let older = p.optional_text("type")?;
-    let kind = p.optional_text("rope_type")?.or(older).unwrap_or("default");
     let scaling = match kind {
         "default" | "mrope" => RopeScaling::None,
         "linear" => RopeScaling::Projection { factor: p.positive("factor")? },
@@ -116,6 +120,15 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
         }
     };
     spec(p, RopeDefaults { theta, partial, ..defaults }, scaling)
+}
+
+/// Of a head's `pairs` the first ones turn, at the frequencies that they have where all do (transformers,
+/// `_compute_proportional_rope_parameters`).
+fn proportional(p: &Fields, pairs: usize) -> Result<RopeScaling, ModelError> {
+    let part = p.optional_positive("partial_rotary_factor")?.unwrap_or(1.0);
+    let factor = p.optional_positive("factor")?.unwrap_or(1.0) as f32;
+    let turning = (pairs as f64 * part) as usize;
+    Ok(RopeScaling::Divisors((0..pairs).map(|i| if i < turning { factor } else { f32::INFINITY }).collect()))
 }
 
 /// A list of `count` numbers above 0.

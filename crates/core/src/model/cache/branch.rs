@@ -99,6 +99,7 @@ impl Cache {
             LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
             LayerCache::State(state) => Ok(LayerCache::State(state.clone())),
             LayerCache::Nothing => Ok(LayerCache::Nothing),
+            LayerCache::Shared(source) => Ok(LayerCache::Shared(*source)),
         });
         let layers = layers.collect::<Result<_>>()?;
         let (dtype, marks) = (self.dtype, Vec::new());
@@ -107,7 +108,7 @@ impl Cache {
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
     pub(crate) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
-        match &self.layers[layer] {
+        match &self.layers[self.holder(layer)] {
             LayerCache::Full { k, v } => views(k, v.as_ref(), end).map(Some),
             _ => Ok(None),
         }

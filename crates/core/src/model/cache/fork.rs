@@ -21,6 +21,7 @@ impl Cache {
                 Ok(layer)
             }
             LayerCache::Nothing => Ok(LayerCache::Nothing),
+            LayerCache::Shared(source) => Ok(LayerCache::Shared(*source)),
         });
         let layers = layers.collect::<Result<_>>()?;
         Ok(Cache { start: 0, layers, length: 0, capacity, dtype: self.dtype, marks: Vec::new(), torn: false })
@@ -84,12 +85,15 @@ impl Cache {
 
     /// True if every layer keeps all keys, so that the cache can roll back to any length.
     pub fn sees_all(&self) -> bool {
-        self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. } | LayerCache::Nothing))
+        let keeps = |layer: &LayerCache| {
+            matches!(layer, LayerCache::Full { .. } | LayerCache::Nothing | LayerCache::Shared(_))
+        };
+        self.layers.iter().all(keeps)
     }
 
     pub(super) fn now(&self) -> Result<Mark> {
         let saved = self.layers.iter().map(|layer| match layer {
-            LayerCache::Full { .. } | LayerCache::Nothing => Ok(Saved::InPlace),
+            LayerCache::Full { .. } | LayerCache::Nothing | LayerCache::Shared(_) => Ok(Saved::InPlace),
             LayerCache::Windowed(windowed) => windowed.save(),
             LayerCache::State(state) => Ok(Saved::State(state.clone())),
         });

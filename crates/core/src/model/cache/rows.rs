@@ -25,6 +25,9 @@ impl Cache {
     pub fn save_rows(&self, positions: &[usize]) -> Result<SavedRows> {
         let runs = runs(positions);
         let layers = (0..self.layers.len()).map(|layer| {
+            if self.holder(layer) != layer {
+                return Ok(Vec::new());
+            }
             let (k, v) = self.buffers(layer)?;
             let saved = runs.iter().filter_map(|run| {
                 let copy = |buffer| copied(buffer, run.start, run.len()).transpose();
@@ -69,7 +72,7 @@ impl Cache {
     }
 
     fn buffers(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
-        match self.layers.get(layer) {
+        match self.layers.get(self.holder(layer)) {
             Some(LayerCache::Full { k, v }) if self.start == 0 => Ok((k, v.as_ref().unwrap_or(k))),
             _ => candle_core::bail!("This is a bug: layer {layer} does not keep the keys of all tokens"),
         }

@@ -163,6 +163,8 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
         "glm4-moe-tiny",
         "minimax-m2-tiny",
         "gemma3-tiny",
+        "gemma4-tiny",
+        "gemma4-moe-nested-tiny",
     ];
     for name in names {
         let run = |decoder: &Decoder| -> Result<(Vec<f32>, Vec<Masses>)> {

@@ -8,7 +8,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::projection::dense_product;
-use super::{Mlp, Phase, Projection};
+use super::{Mlp, Phase, Projection, RmsNorm};
 use crate::fused::products::Own;
 use crate::model::{Activation, ExpertsSpec, Routing};
 use crate::timing;
@@ -30,14 +30,42 @@ pub(in crate::model) struct Experts {
     pub shared: Option<Mlp>,
     /// (hidden, 1), f32
     pub shared_gate: Option<Tensor>,
+    pub own: Option<OwnNorms>,
+}
+
+/// What [`ExpertsSpec::own_norms`] adds.
+#[derive(Debug)]
+pub(in crate::model) struct OwnNorms {
+    /// Of the residual stream, for the router and for the experts.
+    pub router: RmsNorm,
+    pub experts: RmsNorm,
+    /// Of the outputs.
+    pub after_shared: RmsNorm,
+    pub after_experts: RmsNorm,
+    /// Factors of the experts' weights.
+    pub scales: Vec<f32>,
 }
 
 impl Experts {
-    /// (l, hidden) -> (l, hidden)
-    pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
+    /// `x`: the block's input, (l, hidden), which is the residual stream after the layer's norm. Returns (l, hidden).
+    pub fn forward(&self, x: &Tensor, stream: &Tensor, phase: Phase) -> Result<Tensor> {
+        let Some(own) = &self.own else {
+            let out = self.routed(x, x, phase)?;
+            return self.with_shared(out, x, phase);
+        };
+        let out = self.routed(&own.router.forward(stream)?, &own.experts.forward(stream)?, phase)?;
+        let out = own.after_experts.forward(&out)?;
+        match &self.shared {
+            Some(shared) => own.after_shared.forward(&shared.forward(x, phase)?)? + out,
+            None => Ok(out),
+        }
+    }
+
+    /// The experts' part for `x`, by what the router makes of `routed`.
+    fn routed(&self, routed: &Tensor, x: &Tensor, phase: Phase) -> Result<Tensor> {
         // 1. Route: f32 logits (l, experts), then the tokens of each expert.
         let routing = timing::linear();
-        let mut logits = dense_product(&x.to_dtype(DType::F32)?, &self.router.t()?, phase)?;
+        let mut logits = dense_product(&routed.to_dtype(DType::F32)?, &self.router.t()?, phase)?;
         if let Some(bias) = &self.router_bias {
             logits = logits.broadcast_add(bias)?;
         }
@@ -98,9 +126,11 @@ impl Experts {
             let weights = transfer::upload(weights, (l, picks / l, 1), x.device())?;
             y.reshape((l, picks / l, hidden))?.broadcast_mul(&weights)?.sum(1)?
         };
-        let out = out.to_dtype(x.dtype())?;
+        out.to_dtype(x.dtype())
+    }
 
-        // 4. The shared expert processes all tokens.
+    /// Adds the shared expert, which processes all tokens.
+    fn with_shared(&self, out: Tensor, x: &Tensor, phase: Phase) -> Result<Tensor> {
         match (&self.shared, &self.shared_gate) {
             (None, _) => Ok(out),
             (Some(shared), None) => out + shared.forward(x, phase)?,
@@ -119,6 +149,9 @@ impl Experts {
             .map(|logits| {
                 let mut chosen = route(logits, self.correction.as_deref(), &self.spec);
                 chosen.sort_by_key(|(expert, _)| *expert);
+                if let Some(own) = &self.own {
+                    chosen.iter_mut().for_each(|(expert, weight)| *weight *= own.scales[*expert]);
+                }
                 chosen
             })
             .collect();

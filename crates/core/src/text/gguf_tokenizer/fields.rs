@@ -49,7 +49,7 @@ pub struct GgufTokenizer {
     pub pad: Option<u32>,
     /// `tokenizer.ggml.add_bos_token`; used only by the plain layout.
     pub add_bos: Option<bool>,
-    /// `tokenizer.ggml.add_space_prefix`; SentencePiece defaults to true.
+    /// `tokenizer.ggml.add_space_prefix`; `llama` defaults to true.
     pub add_space_prefix: Option<bool>,
     /// `tokenizer.chat_template`.
     pub chat_template: Option<String>,

@@ -9,16 +9,14 @@ use tokenizers::models::bpe::{BPE, Merges};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
 use tokenizers::{DecoderWrapper, NormalizerWrapper, Tokenizer, decoders};
 
-use super::fields::{GEMMA_4, GgufTokenizer, NORMAL, SPACE, USER_DEFINED, unusable};
+use super::fields::{GgufTokenizer, NORMAL, SENTENCE_PIECE, SPACE, USER_DEFINED, unusable};
 use crate::text::TextError;
 
 /// Builds the tokeniser, without added tokens.
 pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
     let vocab = metadata.vocab()?;
-    let merges = match metadata.model.as_str() {
-        GEMMA_4 => metadata.listed_merges(&vocab)?,
-        _ => merges(metadata)?,
-    };
+    let scored = metadata.model == SENTENCE_PIECE;
+    let merges = if scored { merges(metadata)? } else { metadata.listed_merges(&vocab)? };
     let mut builder = BPE::builder().vocab_and_merges(vocab, merges).byte_fallback(true).fuse_unk(true);
     if let Some(unk) = metadata.token(metadata.unk) {
         builder = builder.unk_token(unk.to_owned());
@@ -30,7 +28,7 @@ pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
     let mut decoders: Vec<DecoderWrapper> =
         vec![replace(SPACE, " ")?.into(), decoders::byte_fallback::ByteFallback::new().into()];
     decoders.push(decoders::fuse::Fuse::new().into());
-    if metadata.add_space_prefix.unwrap_or(true) {
+    if metadata.add_space_prefix.unwrap_or(scored) {
         normalizers.push(Prepend::new(SPACE.to_owned()).into());
         decoders.push(decoders::strip::Strip::new(' ', 1, 0).into());
     }
