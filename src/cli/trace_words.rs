@@ -436,7 +436,7 @@ impl Words<'_> {
                 let of_span = |r: usize, k: usize| mean_of_known(by_layer.slice(s![.., r, k]).iter());
                 let spans = self.job.observe.keys.iter().enumerate();
                 let of_row =
-                    |r: usize| spans.clone().map(|(k, span)| (span.label.clone(), json!(of_span(r, k))));
+                    |r: usize| spans.clone().map(move |(k, span)| (span.label.clone(), json!(of_span(r, k))));
                 fields.insert(name.to_owned(), by_row(&|r| of_row(r).collect::<Map<_, _>>().into()));
             }
         }

@@ -13,7 +13,8 @@ fn a_token_is_decoded_without_a_copy_of_the_cache_or_of_a_weight() {
     let before = 2000;
     let tokens: Vec<u32> = (0..before + 2).map(|i| (i * 37 + i / 7 + 11) % 250).collect();
     let before = before as usize;
-    for name in ["llama-tiny", "qwen3-tiny", "gemma3-tiny", "gemma4-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+    for name in ["llama-tiny", "qwen3-tiny", "gemma3-tiny", "gemma4-tiny", "gpt-oss-tiny", "qwen35-text-tiny"]
+    {
         let decoder = OpenModel::open(&[fixture(name)]).unwrap().load(&Device::Cpu, DType::F32).unwrap();
         let mut cache = decoder.cache(tokens.len()).unwrap();
         decoder.fill_cache(&tokens[..before], &mut cache, &mut NoObserver).unwrap();
