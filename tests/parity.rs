@@ -106,7 +106,7 @@ pub const FORMATS: [Formats; 5] = [
 ];
 
 /// Every kind of layer and of weights, for tests in all formats.
-pub const OF_ALL_KINDS: [&str; 8] = [
+pub const OF_ALL_KINDS: [&str; 9] = [
     "llama-tiny",
     "gemma3-tiny",
     "gemma4-tiny",

@@ -402,7 +402,9 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
         }
         CauseLine::Subset(row) => (row.answer.probe.clone(), row.subset.to_string()),
         CauseLine::Surrogate(row) => (row.answer.probe.clone(), String::new()),
-        CauseLine::Blocked(_) | CauseLine::Control(_) | CauseLine::Thought(_) => unreachable!(),
+        CauseLine::Blocked(_) | CauseLine::Control(_) | CauseLine::Forced(_) | CauseLine::Thought(_) => {
+            unreachable!()
+        }
     };
     let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<BTreeSet<_>>();
     assert_eq!(keys(&whole), keys(&dir));

@@ -155,17 +155,7 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
         let done = ended(causes(NAME, &dir, more));
         assert_eq!(done.code, Some(0), "{}", done.err);
     }
-    let of = |line: &CauseLine| match line {
-        CauseLine::Blocked(row) => row.answer.probe.clone(),
-        CauseLine::Control(row) => row.answer.probe.clone(),
-        CauseLine::Total(row) => row.answer.probe.clone(),
-        CauseLine::Replaced(row) => row.answer.probe.clone(),
-        CauseLine::Repaired(row) => row.answer.probe.clone(),
-        CauseLine::Carrier(row) => row.answer.probe.clone(),
-        CauseLine::Subset(row) => row.answer.probe.clone(),
-        CauseLine::Surrogate(row) => row.answer.probe.clone(),
-        CauseLine::Thought(row) => row.answer.probe.clone(),
-    };
+    let of = |line: &CauseLine| line.answer().probe.clone();
     let probes: std::collections::BTreeSet<String> = read_lines(&dir).unwrap().iter().map(of).collect();
     assert_eq!(probes, rows[1..].iter().map(|row| row.probe.clone()).collect());
     assert!(!dir.join(measures_file(Measure::LogP, AnswerKey::of_store(&store))).exists());

@@ -6,7 +6,7 @@ use palimpsest_core::ablate::{Metric, Prompt, Said, Target};
 use palimpsest_core::attention::{NoObserver, Selected};
 use palimpsest_core::engine::memory_plan::Branches;
 use palimpsest_core::engine::thread::Limits;
-use palimpsest_core::engine::{Backend, Branch, Engine, Measured, Observe, Request, Rows, Session};
+use palimpsest_core::engine::{Branch, Engine, Measured, Observe, Request, Rows, Session};
 use palimpsest_core::model::Pass;
 
 use super::reference::TokensFile;
