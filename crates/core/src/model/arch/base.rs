@@ -148,10 +148,12 @@ impl Base {
 /// Layers, by their number or their list.
 fn layers(fields: &Fields) -> Result<usize, ModelError> {
     const NUMBER: &str = "num_hidden_layers";
-    match (fields.optional_count(NUMBER)?, fields.optional_list("layers_block_type")?) {
-        (None, Some(list)) if !list.is_empty() => Ok(list.len()),
-        (Some(layers), _) => Ok(layers),
-        (None, _) => fields.count(NUMBER),
+    if let Some(layers) = fields.optional_count(NUMBER)? {
+        return Ok(layers);
+    }
+    match fields.optional_list("layers_block_type")? {
+        Some(list) if !list.is_empty() => Ok(list.len()),
+        _ => fields.count(NUMBER),
     }
 }
 
