@@ -119,7 +119,7 @@ def age_lfm2(folder: Path) -> None:
     config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
     config["tie_embedding"] = config.pop("tie_word_embeddings")
     config["torch_dtype"] = config.pop("dtype")
-    del config["layer_types"], config["rms_norm_eps"]
+    del config["layer_types"]
     config |= dict(block_dim=hidden, conv_dim=hidden, conv_dim_out=hidden, num_heads=config["num_attention_heads"],
                    block_norm_eps=config["norm_eps"], block_use_swiglu=True, use_pos_enc=True,
                    block_use_xavier_init=True, conv_use_xavier_init=True, block_mlp_init_scale=1.0,

@@ -84,16 +84,15 @@ impl Blocks {
         let beta = blocked(&beta.unsqueeze(2)?, c)?;
 
         // 1. Decays. Summed separately for each pair: the difference of two long sums loses accuracy.
-        let both = masks(c, &[|i, j| i >= j, |i, j| i > j], k.device())?;
-        let (lower, after) = (both.get(0)?, both.get(1)?);
+        let masks = masks(c, &[|i, j| i >= j, |i, j| i > j, |i, j| i == j], k.device())?;
+        let (lower, after) = (masks.get(0)?, masks.get(1)?);
         let heads = n * value_heads;
         let so_far = g.reshape((heads, 1, c))?.broadcast_mul(&lower)?.reshape((heads * c, c))?; // g_m [m <= i]
         let log_decay = so_far.sum_keepdim(1)?.reshape((heads, c, 1))?;
         let pairwise = so_far.matmul(&after)?.exp()?.reshape((heads, c, c))?.broadcast_mul(&lower)?;
 
         if rule == Rule::Mamba2 {
-            let written =
-                masks(c, &[|i, j| i == j], k.device())?.broadcast_mul(&beta.reshape((heads, 1, c))?)?;
+            let written = masks.get(2)?.broadcast_mul(&beta.reshape((heads, 1, c))?)?;
             return Ok(Blocks { n, c, k, log_decay, pairwise, transform: written });
         }
 

@@ -1,6 +1,7 @@
 //! Sizes that every config states, and the standard specs built from them.
 
 use super::config::{Config, Key};
+use super::fields::Fields;
 use super::rope::RopeDefaults;
 use crate::model::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, KeyValues, LayerNorms, LayerSpec,
@@ -40,7 +41,6 @@ pub struct Unsaid {
     /// Vocabulary size (embedding rows).
     pub vocab: Option<usize>,
     pub heads: Option<usize>,
-    pub layers: Option<usize>,
     /// Key/value heads; default: query heads.
     pub kv_heads: Option<usize>,
     /// Width of a head; default: hidden / heads.
@@ -71,7 +71,7 @@ impl Base {
         let (vocab, layers, tied) = match config {
             Config::Json(fields) => (
                 count(("vocab_size", ""), unsaid.vocab)?,
-                count(("num_hidden_layers", ""), unsaid.layers)?,
+                layers(fields)?,
                 fields.flag("tie_word_embeddings", unsaid.tied)?,
             ),
             Config::Gguf(meta) => {
@@ -150,6 +150,18 @@ impl Base {
             max_positions: self.max_positions.max(reach(&layers)).min(limit(&layers)),
             layers,
         }
+    }
+}
+
+/// Layers, by their number or their list.
+fn layers(fields: &Fields) -> Result<usize, ModelError> {
+    const NUMBER: &str = "num_hidden_layers";
+    if let Some(layers) = fields.optional_count(NUMBER)? {
+        return Ok(layers);
+    }
+    match fields.optional_list("layers_block_type")? {
+        Some(list) if !list.is_empty() => Ok(list.len()),
+        _ => fields.count(NUMBER),
     }
 }
 

@@ -86,7 +86,7 @@ pub fn kinds(config: &Config, layers: usize) -> Result<Vec<Kind>, ModelError> {
 }
 
 /// The field that lists the layers, and their names.
-pub fn names(fields: &Fields) -> Result<(&'static str, Vec<String>), ModelError> {
+fn names(fields: &Fields) -> Result<(&'static str, Vec<String>), ModelError> {
     const PATTERN: &str = "hybrid_override_pattern";
     let pattern = fields.optional_text(PATTERN)?;
     for field in ["layers_block_type", "layer_types"] {

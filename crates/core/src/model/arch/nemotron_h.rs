@@ -39,11 +39,10 @@ const LEAST_STEP: f64 = 1e-3;
 const EPS: f64 = 1e-5;
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
-    let (mut eps, mut layers, mut least_step) = (None, None, LEAST_STEP);
+    let (mut eps, mut least_step) = (None, LEAST_STEP);
     let mut flags = [true, false, false];
     if let Config::Json(fields) = config {
         eps = Some(fields.optional_positive("layer_norm_epsilon")?.unwrap_or(EPS));
-        layers = Some(mamba::names(fields)?.1.len());
         // Which transformers takes instead of `time_step_limit`.
         least_step = fields.optional_positive("time_step_min")?.unwrap_or(least_step);
         mamba::least_step(fields)?;
@@ -60,7 +59,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         meta.optional_count("rope.dimension_count")?;
         meta.optional_positive("rope.freq_base")?;
     }
-    let base = Base::read(config, Unsaid { eps, layers, ..Unsaid::default() })?;
+    let base = Base::read(config, Unsaid { eps, ..Unsaid::default() })?;
     let base = Base { eps: eps.unwrap_or(base.eps), ..base };
     let kinds = mamba::kinds(config, base.layers)?;
     let [conv_bias, bias, mlp_bias] = flags;
