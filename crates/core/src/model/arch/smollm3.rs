@@ -15,7 +15,6 @@ const UNSAID: Unsaid = Unsaid {
     tied: true,
     vocab: None,
     heads: None,
-    layers: None,
     kv_heads: Some(4),
     head_dim: None,
     eps: None,

@@ -21,7 +21,6 @@ const UNSAID: Unsaid = Unsaid {
     tied: true,
     vocab: Some(262_144),
     heads: Some(8),
-    layers: None,
     kv_heads: Some(4),
     head_dim: Some(256),
     eps: Some(1e-6),
