@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 use palimpsest_core::attention::{self, Event, NoObserver, Observer, Point, RowWeights, Wanted};
-use palimpsest_core::engine::{Backend, Branch, Engine, Observe, Request, RequestError, Task};
+use palimpsest_core::engine::{Branch, Engine, Observe, Request, RequestError, Task};
 use safetensors::SafeTensors;
 
 use super::{TINY, apart, engine, fixture, numbers, session};
