@@ -367,7 +367,7 @@ fn two_hop_attention_is_the_product_of_what_the_answer_and_its_thought_attend_to
 fn flashtrace_is_two_hops_of_routes_and_the_same_with_and_without_thoughts_asked_for() {
     let root = tempfile::tempdir().unwrap();
     let [dir, plain] = ["thoughts", "plain"].map(|name| root.path().join(name));
-    for (dir, flags) in [(&dir, &["--thoughts", "--least", "1000"][..]), (&plain, &["--controls", "0"])] {
+    for (dir, flags) in [(&dir, &["--thoughts", "--least", "1000"][..]), (&plain, &["--controls", "0"][..])] {
         run_with_thought(NAME, dir);
         assert_eq!(ended(causes(NAME, dir, flags)).code, Some(0));
     }
