@@ -202,13 +202,15 @@ fn implicit_attention_equals_its_backward_definition_at_every_chunk_size() {
     for kind in KINDS {
         let layer = Layer::new(kind, 300);
         let (signed, shares) = layer.defined(&rows(), &keys());
+        // Mamba-2's weights are not bounded by 1: relative to the largest sum where that is above 1.
+        let scale = signed.iter().fold(1.0f64, |most, sum| most.max(sum.abs()));
         for chunk in [1, 37, 64, 300] {
             let mut observer = MassObserver::new(rows(), keys(), 300).unwrap();
             layer.show(2, chunk, &mut observer, 0..300);
             let found = measured(&observer);
             assert_eq!(found.layers, [2]);
             assert_eq!(found.signed.shape(), [1, VALUE_HEADS, 5, 7]);
-            let signed = apart(found.signed.as_slice().unwrap(), &signed);
+            let signed = apart(found.signed.as_slice().unwrap(), &signed) / scale;
             let share = apart(found.share.as_slice().unwrap(), &shares);
             assert!(
                 signed < TOLERANCE && share < TOLERANCE,

@@ -394,10 +394,12 @@ fn flashtrace_is_two_hops_of_routes_and_the_same_with_and_without_thoughts_asked
         let through = hop(prompt, &direct[prompt..]);
         let passed = direct[prompt..].iter().sum::<f64>() / direct.iter().sum::<f64>();
         let (found, again) = (of(&dir, &store), of(&plain, &store));
+        let all = found.values().sum::<f64>();
+        assert!(all > 0.0 && passed > 0.0, "{all} of the sessions, {passed} through the thought");
         let sessions = store.keys.iter().filter(|span| span.segment().is_some());
         for (count, span) in sessions.enumerate() {
             let score: f64 = span.range().map(|at| direct[at] + passed * through[at]).sum();
-            assert!(score > 0.0 && passed > 0.01 && found.len() > count);
+            assert!(found.len() > count);
             assert!((found[&span.label] - score).abs() < 1e-6, "{}: {score}", span.label);
             assert!((again[&span.label] - score).abs() < 1e-6, "{}: {score}", span.label);
         }

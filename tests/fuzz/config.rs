@@ -169,14 +169,15 @@ fn the_configs_that_are_mutated_are_valid_and_every_place_in_them_can_be_removed
     let configs = configs();
     assert!(configs.len() >= 2);
     for (path, text) in configs {
-        let mut config: Value = serde_json::from_slice(&text).unwrap();
+        let mut config: Value = arch::parse(&text).unwrap();
         if let Err(error) = arch::from_config(&config, "config.json") {
             panic!("{}: {error}", path.display());
         }
         let mut all = Vec::new();
         places(&config, "", &mut all);
-        // Nested places are covered: every one of these configs has rotary settings in some object.
-        assert!(all.iter().any(|place| place.contains("/rope_")), "{}", path.display());
+        // Nested places are covered: all of these configs but Nemotron-H's, whose attention sees no positions, have rotary settings.
+        let rotates = config["model_type"] != "nemotron_h";
+        assert!(!rotates || all.iter().any(|place| place.contains("/rope_")), "{}", path.display());
         assert!(all.iter().any(|place| place.matches('/').count() > 1), "{}", path.display());
         for place in all.iter().rev() {
             remove(&mut config, place);
@@ -191,7 +192,7 @@ proptest! {
     #[test]
     fn no_config_of_changed_values_panics_or_allocates_absurdly(which in any::<Index>(), changes in changes()) {
         let configs = configs();
-        let mut config: Value = serde_json::from_slice(&which.get(&configs).1).unwrap();
+        let mut config: Value = arch::parse(&which.get(&configs).1).unwrap();
         change(&mut config, &changes);
         check(&config)?;
     }

@@ -211,11 +211,11 @@ impl GroundTruth {
             ));
         }
         notes.push(format!(
-            "drop: the sum of the exact effects of the {} sessions with the highest scores, each measured alone; found: the decisive              session, which has the largest effect above 0 and its control, has the highest score; mAP: of effects above Q3 + 1.5 IQR",
+            "drop: the sum of the exact effects of the {} sessions with the highest scores, each measured alone; found: the decisive session, which has the largest effect above 0 and its control, has the highest score; mAP: of effects above Q3 + 1.5 IQR",
             self.options.top
         ));
         notes.push(
-            "means over the answers of a case, then over cases, with 95% intervals from 5 cases on; undefined: answers with equal scores or              effects, without subsets, outliers or a decisive session"
+            "means over the answers of a case, then over cases, with 95% intervals from 5 cases on; undefined: answers with equal scores or effects, without subsets, outliers or a decisive session"
                 .to_owned(),
         );
         notes.extend(self.remarks.iter().cloned());

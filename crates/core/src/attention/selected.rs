@@ -313,7 +313,8 @@ impl SelectedObserver {
                 seen.generated.push(sums);
             }
         }
-        if end >= self.end() {
+        // Forks take the keys of the first `keep` tokens.
+        if self.keep == 0 && end >= self.end() {
             self.layers.entry(site.layer).or_default().pieces = Vec::new();
         }
         Ok(())

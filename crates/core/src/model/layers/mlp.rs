@@ -17,7 +17,7 @@ pub(in crate::model) struct Mlp {
 
 #[derive(Debug)]
 enum Inputs {
-    GateUp(Projections<2>),
+    GateUp(Box<Projections<2>>),
     Up(Projection),
 }
 
@@ -30,7 +30,7 @@ impl Mlp {
         activation: Activation,
     ) -> Result<Self> {
         let inputs = match gate {
-            Some(gate) => Inputs::GateUp(Projections::new([gate, up])?),
+            Some(gate) => Inputs::GateUp(Box::new(Projections::new([gate, up])?)),
             None => Inputs::Up(up),
         };
         Ok(Mlp { inputs, down, activation })

@@ -72,15 +72,17 @@ pub(super) fn measure(
         (measures, routes, usize::from(measures) + flash_trace::PASSES * usize::from(routes))
     };
     let cost = |case: &CaseAnswers<'_>, log: &CauseLog, scores: &Scores| {
-        let mut readings = 0;
+        let (mut readings, mut more) = (0, 0);
         // Beside the blocked paths, one pass for the metric and those for measures and scores.
         let passes = case.answers.iter().map(|store| {
-            let (missing, others) = (missing(store, log).len(), unread(store, scores).2);
+            let (missing, (_, routes, others)) = (missing(store, log).len(), unread(store, scores));
             readings += missing;
+            more += if routes { flash_trace::more_tokens(store, &task.text) } else { 0 };
             if missing + others == 0 { 0 } else { missing + others + 1 }
         });
         let passes: Vec<usize> = passes.collect();
-        ReadingCost { readings, ..case.cost_in_place(&passes) }
+        let cost = case.cost_in_place(&passes);
+        ReadingCost { readings, answers: cost.answers + more, ..cost }
     };
     let mut left = task
         .announced("forward passes with a session or a control hidden", |case| cost(case, &log, &scores))?;

@@ -30,6 +30,19 @@ pub(super) fn is_missing(task: &Task<'_>, store: &AttentionStore, scores: &Score
     followed && !scores.has(store, FLASH_TRACE)
 }
 
+/// Tokens that the passes read beyond those of other passes, which do not read an answer's last token.
+pub(super) fn more_tokens(store: &AttentionStore, text: &ModelText) -> usize {
+    PASSES * (said(store, text).len() + 1).saturating_sub(store.generated.len())
+}
+
+/// The generated tokens without the end token.
+fn said<'a>(store: &'a AttentionStore, text: &ModelText) -> &'a [u32] {
+    match store.generated.split_last() {
+        Some((last, before)) if text.stop.contains(last) => before,
+        _ => &store.generated,
+    }
+}
+
 /// The score of every session, from passes after the first `cut` tokens; none if the answer is an end token alone.
 pub(super) fn read(
     session: &mut Session,
@@ -38,11 +51,7 @@ pub(super) fn read(
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<ScoreRow, RequestError> {
     let prompt = store.tokens.len();
-    let said = match store.generated.split_last() {
-        Some((last, before)) if text.stop.contains(last) => before,
-        _ => &store.generated[..],
-    };
-    let tokens = [&store.tokens[..], said].concat();
+    let tokens = [&store.tokens[..], said(store, text)].concat();
     let mut known = HashMap::new();
     let counts = tokens.iter().map(|&token| *known.entry(token).or_insert_with(|| counted(token, text)));
     let counts: Vec<f64> = counts.collect();

@@ -197,18 +197,20 @@ pub(super) fn measure(
     windows(&task.kinds, (None, options.softmax_only))?;
     let mut log = Log::open(&task.folder.dir)?;
     let cost = |case: &CaseAnswers<'_>, log: &Log| {
-        let mut readings = 0;
+        let (mut readings, mut more) = (0, 0);
         // Beside the blocked paths, one pass for the metric and those for the scores.
         let passes = (0..case.answers.len()).map(|answer| {
             // A thought that cannot be decoded is reported when its turn comes.
             let Ok(Some(thought)) = Thought::of(case, answer, &task.text) else { return 0 };
-            let (missing, scores) =
-                (log.missing(&thought, options).0.len(), log.unscored(task, thought.store).2);
+            let (_, routes, scores) = log.unscored(task, thought.store);
+            let missing = log.missing(&thought, options).0.len();
             readings += missing;
+            more += if routes { flash_trace::more_tokens(thought.store, &task.text) } else { 0 };
             if missing + scores == 0 { 0 } else { missing + scores + 1 }
         });
         let passes: Vec<usize> = passes.collect();
-        ReadingCost { readings, ..case.cost_in_place(&passes) }
+        let cost = case.cost_in_place(&passes);
+        ReadingCost { readings, answers: cost.answers + more, ..cost }
     };
     let what = "forward passes at most (fewer if hiding a session from a thought changes nothing)";
     let mut left = task.announced(what, |case| cost(case, &log))?;

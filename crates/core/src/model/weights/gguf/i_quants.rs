@@ -112,7 +112,7 @@ pub(super) fn tq1_0(block: &[u8], quants: &mut [i8]) {
         for (digit, quants) in of_run.chunks_exact_mut(bytes.len()).enumerate() {
             for (q, &byte) in quants.iter_mut().zip(bytes) {
                 let fraction = byte.wrapping_mul(3u8.pow(digit as u32));
-                *q = (u16::from(fraction) * 3 >> 8) as i8 - 1;
+                *q = ((u16::from(fraction) * 3) >> 8) as i8 - 1;
             }
         }
         left = rest;
