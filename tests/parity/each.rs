@@ -189,7 +189,9 @@ fn the_rows_of_an_answer_are_those_of_its_tokens_and_not_of_the_thought_before_t
         if let (Some(whole), Some(answer)) = (delta(&whole), delta(&answer)) {
             let expected = whole.slice(ndarray::s![.., .., THOUGHT.., ..]).to_owned();
             let apart = answer.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(apart < 1e-6, "{name}: {apart}");
+            // Mamba-2's weights are not bounded by 1.
+            let scale = expected.iter().fold(1.0, |most: f32, x| most.max(x.abs()));
+            assert!(apart < 1e-6 * scale, "{name}: {apart}");
         }
     }
 }

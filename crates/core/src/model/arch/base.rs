@@ -60,11 +60,7 @@ impl Base {
         };
         let hidden = config.count(("hidden_size", "embedding_length"))?;
         let heads = count(("num_attention_heads", "attention.head_count"), unsaid.heads)?;
-        let kv_heads = match config {
-            Config::Json(_) => config.optional_count(KV_HEADS)?,
-            Config::Gguf(meta) => meta.optional_count_of_layers(KV_HEADS.1)?,
-        };
-        let kv_heads = kv_heads.or(unsaid.kv_heads).unwrap_or(heads);
+        let kv_heads = config.optional_count(KV_HEADS)?.or(unsaid.kv_heads).unwrap_or(heads);
         let head_dim = config.optional_count(HEAD_DIM)?.or(unsaid.head_dim).unwrap_or(hidden / heads);
         let eps = config.optional_positive(EPS)?.or(unsaid.eps);
         let max_positions = count(("max_position_embeddings", "context_length"), unsaid.max_positions)?;

@@ -100,25 +100,6 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// [`Meta::optional_count`] of a key that may also be a list: one number for each block that has what it counts, and 0 for the others.
-    pub fn optional_count_of_layers(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        let name = self.key(key);
-        if !matches!(self.file.value(&name), Some(Value::Array(_))) {
-            return self.optional_count(key);
-        }
-        let mut counts = self.file.get::<Vec<u64>>(&name)?.unwrap_or_default();
-        counts.retain(|n| *n != 0);
-        counts.dedup();
-        match counts[..] {
-            [] => Ok(None),
-            [n] if n <= 1 << 24 => Ok(Some(n as usize)),
-            _ => Err(self.refuse(
-                key,
-                format!("is {counts:?} in turn; only the same in all layers that have it is read"),
-            )),
-        }
-    }
-
     pub fn count(&self, key: &str) -> Result<usize, ModelError> {
         match self.optional_count(key)? {
             Some(n) => Ok(n),

@@ -69,10 +69,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
         true => Some(experts(config, mlp)?),
         false => None,
     };
-    let dense = match config {
-        Config::Json(_) => config.optional_count(INTERMEDIATE)?,
-        Config::Gguf(meta) => meta.optional_count_of_layers(INTERMEDIATE.1)?,
-    };
+    let dense = config.optional_count(INTERMEDIATE)?;
     let layer = |kind: Kind| -> Result<LayerSpec, ModelError> {
         let (mixer, feed_forward) = match kind {
             Kind::Mamba => (MixerSpec::Mamba2(mamba), FeedForwardSpec::None),
