@@ -12,8 +12,7 @@ pub const A100_80GB: u64 = 78_000_000_000;
 /// GPU counts.
 pub const CARDS: [usize; 3] = [1, 2, 4];
 /// Names and sizes of contexts.
-pub const CONTEXTS: [(&str, usize); 4] =
-    [("32K", 32_768), ("64K", 65_536), ("128K", 131_072), ("150K", 150_000)];
+pub const CONTEXTS: [(&str, usize); 3] = [("32K", 32_768), ("128K", 131_072), ("150K", 150_000)];
 
 /// Plan of a model on `cards` [`A100_80GB`] in bf16, and whether it fits.
 pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) -> (MemoryPlan, bool) {
