@@ -109,8 +109,12 @@ fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
         match &mut layer.mixer {
             MixerSpec::Attention(a) => {
                 a.heads = 2 * (a.heads / a.kv_heads.max(1)).clamp(1, 4);
+                a.kv_heads = 2;
                 // The latent head is the only one.
-                a.kv_heads = if a.latent.is_some() { 1 } else { 2 };
+                if let Some(latent) = &mut a.latent {
+                    (a.heads, a.kv_heads) = (4, 1);
+                    latent.query_rank = latent.query_rank.map(|rank| rank.min(HIDDEN));
+                }
                 a.window = a.window.map(|window| window.min(WINDOW));
             }
             MixerSpec::DeltaNet(d) => (d.key_heads, d.value_heads) = (2, 4),
