@@ -114,6 +114,9 @@ fn what_each_generated_token_pays_is_that_of_transformers_and_of_a_second_pass()
             }
             for (key, found) in each(&masses) {
                 let apart = apart(&found, &second[key]);
+                // Mamba-2's weights are not bounded by 1.
+                let scale = second[key].iter().fold(1.0, |most: f32, x| most.max(x.abs()));
+                let apart = apart / scale;
                 assert!(apart < PASSES, "{name}, chunk {chunk}: {key} is {apart:e} off a second pass");
             }
         }

@@ -59,7 +59,6 @@ PRE_TOKENIZERS = {
     "lfm2": "lfm2",
     "lfm2-moe": "lfm2",
     "granite-hybrid": "refact",
-    "nemotron-h": "pixtral",
     "deepseek-v2": "deepseek-llm",
     "glm4-moe-lite": "glm4",
     "gemma4": "default",

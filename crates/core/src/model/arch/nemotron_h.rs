@@ -1,5 +1,5 @@
 //! Nemotron-H and Nemotron 3 Nano (transformers, `NemotronHForCausalLM`): each layer is Mamba-2, attention without positions, a block of
-//! squared ReLUs, or experts of such. Of llama.cpp's files those without experts are read.
+//! squared ReLUs, or experts of such. llama.cpp's files are not read.
 
 use super::base::{Base, EXPERT_INTERMEDIATE, INTERMEDIATE, PER_TOKEN, Unsaid};
 use super::config::Config;
@@ -10,8 +10,7 @@ use crate::model::{
     MlpSpec, ModelError, RopeSpec, Routing,
 };
 
-pub const NEMOTRON_H: Architecture =
-    Architecture { hf: &["nemotron_h"], gguf: Some("nemotron_h"), names: NAMES, spec };
+pub const NEMOTRON_H: Architecture = Architecture { hf: &["nemotron_h"], gguf: None, names: NAMES, spec };
 
 const NAMES: Names = Names {
     hf: &[
@@ -23,7 +22,6 @@ const NAMES: Names = Names {
         ("mamba.", "mixer."),
         ("mlp.", "mixer."),
     ],
-    gguf: &[("post_attention_layernorm", "attn_norm")],
     ..Names::PLAIN
 };
 
@@ -39,30 +37,17 @@ const LEAST_STEP: f64 = 1e-3;
 const EPS: f64 = 1e-5;
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
-    let (mut eps, mut least_step) = (None, LEAST_STEP);
-    let mut flags = [true, false, false];
-    if let Config::Json(fields) = config {
-        eps = Some(fields.optional_positive("layer_norm_epsilon")?.unwrap_or(EPS));
-        // Which transformers takes instead of `time_step_limit`.
-        least_step = fields.optional_positive("time_step_min")?.unwrap_or(least_step);
-        mamba::least_step(fields)?;
-        flags = [
-            fields.flag("use_conv_bias", true)?,
-            fields.flag("use_bias", false)?,
-            fields.flag("mlp_bias", false)?,
-        ];
-        as_released(fields)?;
-    }
-    if let Config::Gguf(meta) = config {
-        // Repeats the epsilon of the norms; attention does not rotate.
-        meta.optional_positive("attention.layer_norm_epsilon")?;
-        meta.optional_count("rope.dimension_count")?;
-        meta.optional_positive("rope.freq_base")?;
-    }
-    let base = Base::read(config, Unsaid { eps, ..Unsaid::default() })?;
-    let base = Base { eps: eps.unwrap_or(base.eps), ..base };
+    let Config::Json(fields) = config else { return Err(ModelError::NoFile) };
+    let eps = fields.optional_positive("layer_norm_epsilon")?.unwrap_or(EPS);
+    // Which transformers takes instead of `time_step_limit`.
+    let least_step = fields.optional_positive("time_step_min")?.unwrap_or(LEAST_STEP);
+    mamba::least_step(fields)?;
+    let conv_bias = fields.flag("use_conv_bias", true)?;
+    let bias = fields.flag("use_bias", false)?;
+    let mlp_bias = fields.flag("mlp_bias", false)?;
+    as_released(fields)?;
+    let base = Base { eps, ..Base::read(config, Unsaid { eps: Some(eps), ..Unsaid::default() })? };
     let kinds = mamba::kinds(config, base.layers)?;
-    let [conv_bias, bias, mlp_bias] = flags;
     let mamba = Mamba2Spec { heads: mamba::heads(config, &KEYS)?, conv_bias, bias, least_step };
     let mlp = |intermediate| MlpSpec { intermediate, bias: mlp_bias, activation: Activation::SquaredRelu };
     let experts = match kinds.contains(&Kind::Experts) {
