@@ -11,7 +11,7 @@ use palimpsest_data::ground::table::columns;
 use super::job::TraceJob;
 use super::request::ObserveRequest;
 
-/// A safetensors file with `tokens` [n], and for some rows (`rows`, their positions; without it the last ones) `logits` [rows, vocab],
+/// A safetensors file with `tokens` (n), and for some rows (`rows`, their positions; without it the last ones) `logits` (rows, vocab),
 /// `selected.LAYER` u8 [rows, keys], which is not 0 where the row's attention at that layer has the key, or both.
 pub struct Dump {
     pub tokens: Vec<u32>,

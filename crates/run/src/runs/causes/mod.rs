@@ -2,7 +2,7 @@
 //!
 //! Called by `palimpsest causes` on a finished run. Attention files hold prompt tokens, spans and generated tokens, so no dataset is
 //! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`repaired`], shown to sliding
-//! windows that left them behind ([`forced`]), [`carriers`], random
+//! windows that left them behind (`--force`), [`carriers`], random
 //! subsets ([`context_cite`]), and paths through [`thoughts`]. Rows are appended to `causes.jsonl` ([`rows`]) and `contrast-causes.jsonl`
 //! ([`contrast_rows`]); an interrupted
 //! measurement resumes.
