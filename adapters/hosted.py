@@ -63,7 +63,7 @@ class Hosted:
 
     def __init__(self):
         self.user, self.sent, self.pending = None, set(), []
-        # What a subclass wants to know of a session that was sent, by its id; saved with the user.
+        # A subclass's own facts of each session that was sent, by its id; saved with the user.
         self.sessions = {}
 
     @classmethod

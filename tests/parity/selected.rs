@@ -1,4 +1,4 @@
-//! What sliding windows leave to rows, and spans forced into them: as transformers says, together as alone, and at no cost to answers.
+//! Keys that sliding windows leave to rows, and spans forced into them: as transformers says, together as alone, and at no cost to answers.
 
 use candle_core::{Device, Tensor};
 use palimpsest::observe::Dump;

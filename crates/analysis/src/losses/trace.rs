@@ -97,7 +97,7 @@ pub struct Evidence<'a> {
     pub answer: Option<&'a AnswerRow>,
     /// The query's density by memory rank; empty without attention.
     pub densities: &'a [(usize, f64)],
-    /// Whether some layer's choice left the query a token of the memory, by rank; empty if the file does not tell.
+    /// By rank, true if some layer's choice left the query a token of the memory; empty if the file does not tell.
     pub selected: &'a [(usize, bool)],
     pub effects: &'a Effects,
     pub right: Known,

@@ -92,7 +92,7 @@ pub enum Event<'a> {
     LinearAttention {
         /// Settings of the call.
         site: &'a DeltaSite,
-        /// What the layer writes to its state.
+        /// The rule by which the layer writes to its state.
         rule: Rule,
         /// (l, key_heads, key_dim), in the model's dtype.
         q: &'a Tensor,
@@ -131,7 +131,7 @@ pub enum Term<'a> {
     LinearAttention(usize, &'a Tensor),
     /// Output of a feed-forward block, after its post-norm if any, (targets, hidden).
     FeedForward(usize, &'a Tensor),
-    /// What a layer adds of its per-layer embedding, after the norm, (targets, hidden).
+    /// The term that a layer adds from its per-layer embedding, after the norm, (targets, hidden).
     LayerInput(usize, &'a Tensor),
     /// A softmax layer: scales of the norm after its output projection, (targets, hidden), and bias of the projection, (hidden), if any.
     Attention(usize, Option<&'a Tensor>, Option<&'a Tensor>),

@@ -16,7 +16,7 @@ use super::{Event, Holes, Kept, Observer, Point, Site, Wanted};
 use crate::span::Span;
 use crate::timing;
 
-/// What the layers' choices of keys left to the rows, over all heads.
+/// Shares of spans that the layers' choices of keys left to the rows, and mass forgone on the rest, over all heads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selected {
     /// f32 `[layers, row spans, key spans]`: share of the span's tokens at or before a row that the layer's choice has, mean over key/value
@@ -446,7 +446,7 @@ mod tests {
             {
                 let own = || SelectedObserver::new(rows(), spans(), 28, answer);
                 let mut observer = match fork {
-                    // What is shared measures more rows and spans, in another order.
+                    // The shared prefix measures more rows and spans, in another order.
                     Some(shared) => {
                         let keys = spans().into_iter().rev().chain([Span::new("else", 1..2)]).collect();
                         let before = vec![Span::new("other", 2..4), Span::new("n", 3..9)];

@@ -29,7 +29,7 @@ pub struct AttentionStore {
     pub delta: Option<DeltaMasses>,
     /// Shares of the spans' keys that were kept, if keys were evicted before the question.
     pub kept: Option<KeptShares>,
-    /// What the layers' choices of keys left to the rows, if that was measured.
+    /// Shares that the layers' choices of keys left to the rows, if they were measured.
     pub selected: Option<Selected>,
     /// Decoder layer per entry of the first axis of `mass`; empty for models without softmax attention.
     pub layers: Vec<usize>,

@@ -228,7 +228,7 @@ impl Measurement {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
     }
 
-    /// What the layers' choices of keys left to the rows of `masses`; `None` if not requested.
+    /// Shares that the layers' choices of keys left to the rows of `masses`; `None` if not requested.
     pub fn finish_selected(&self, masses: &Masses) -> Result<Option<Selected>, EngineError> {
         let finish = |selected: &SelectedObserver| selected.finish(&masses.layers, &masses.rows);
         Ok(self.selected.as_deref().map(finish).transpose()?)

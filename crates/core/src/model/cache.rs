@@ -220,7 +220,7 @@ impl Windowed {
         Ok(())
     }
 
-    /// What the tokens from `position` on see.
+    /// Keys and values that the tokens from `position` on see.
     fn seen(&self, position: usize) -> Result<Seen> {
         let unseen = self.kept_from(position) - self.first;
         let seen = self.held - unseen;

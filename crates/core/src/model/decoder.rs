@@ -338,7 +338,7 @@ impl Decoder {
         kv.show_term(Term::FeedForward(i, &self.term(i, added)?))
     }
 
-    /// What layer `i` adds to the residual stream as it is before the final norm, in f32.
+    /// The term of layer `i` in the residual stream before the final norm, f32.
     fn term(&self, i: usize, added: Tensor) -> Result<Tensor> {
         let added = added.to_dtype(DType::F32)?;
         if self.behind[i] == 1.0 { Ok(added) } else { added * self.behind[i] }

@@ -338,7 +338,7 @@ pub enum Routing {
         scale: f64,
         /// (groups, groups kept): keep the groups with the largest sum of their best weights.
         groups: Option<(usize, usize)>,
-        /// How many of them.
+        /// Number of a group's best weights that are summed.
         best: usize,
     },
 }

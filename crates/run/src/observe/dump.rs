@@ -1,4 +1,4 @@
-//! What another engine computed of one prompt, held against our own pass: logits, and the keys that layers chose.
+//! Another engine's numbers for one prompt, held against our own pass: logits, and the keys that layers chose.
 
 use std::path::Path;
 

@@ -157,7 +157,7 @@ impl<'a> Strips<'a> {
         }
     }
 
-    /// What the layers' choices of keys left to a row, if the file tells.
+    /// Shares that the layers' choices of keys left to a row, if the file tells.
     fn selected(&mut self, store: &AttentionStore, row: usize, from: Option<String>) {
         let Some(Selected { selected, forgone }) = &store.selected else { return };
         let name = &store.rows[row].label;

@@ -10,10 +10,10 @@ use crate::transfer;
 
 pub(crate) const BLOCK: usize = 64;
 
-/// What a linear-attention layer writes to its state S at a key k with strength b, after S <- e^g S.
+/// The rule by which a linear-attention layer writes to its state S at a key k with strength b, after S <- e^g S.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rule {
-    /// What S lacks of the value v: S <- S + k (b (v - S^T k))^T. Queries and keys are normalised (transformers,
+    /// Writes the part of the value v that S lacks: S <- S + k (b (v - S^T k))^T. Queries and keys are normalised (transformers,
     /// `Qwen3_5GatedDeltaNet`).
     #[default]
     Delta,

@@ -94,7 +94,7 @@ fn expected(rows: &RowWeights) -> Vec<f64> {
     shares
 }
 
-/// What an observer finds that reads the layers in chunks, the windowed one over a buffer that is overwritten.
+/// Shares found by an observer that reads the layers in chunks, the windowed one over a buffer that is overwritten.
 fn found(rows: &RowWeights, chunks: &[(usize, usize)]) -> Result<Vec<f64>> {
     let mut observer = RouteObserver::new(rows.clone(), TOKENS);
     let buffer = Tensor::zeros((KV_HEADS, TOKENS, D), DType::F32, &Device::Cpu)?;

@@ -206,7 +206,7 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     }
 }
 
-/// What the observer of choices keeps of a windowed layer: its keys, each branch's own, and sums by row and span.
+/// Bytes that the observer of choices keeps of a windowed layer: its keys, each branch's own, and sums by row and span.
 pub fn observer_selected(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let windowed = |a: &&AttentionSpec| request.observed.selected && a.window.is_some();
     let Some(a) = layer.attention().filter(windowed) else { return 0 };

@@ -97,7 +97,7 @@ pub struct ObservedSpans {
     pub keys: usize,
     /// Generated tokens, thoughts included: the observer of linear-attention layers keeps their queries until the answer is known.
     pub generated: usize,
-    /// What choices of keys left to rows is measured ([`crate::attention::Selected`]): the observer keeps the keys of windowed layers.
+    /// Choices of keys are measured ([`crate::attention::Selected`]): the observer keeps the keys of windowed layers.
     pub selected: bool,
 }
 

@@ -46,7 +46,7 @@ fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     };
     let kinds = mamba::kinds(config, base.layers)?;
     if let Config::Json(fields) = config {
-        // How the scan is cut changes no number; and without Mamba-2 layers its sizes say nothing.
+        // The scan's chunk size changes no number, and without Mamba-2 layers its sizes are unused.
         let keys = [KEYS.heads, KEYS.head_dim, KEYS.groups, KEYS.state, KEYS.taps];
         let others =
             ["mamba_chunk_size", "mamba_conv_bias", "mamba_expand", "mamba_proj_bias", "time_step_limit"];

@@ -6,7 +6,7 @@ use super::config::{Config, Key};
 use super::fields::Fields;
 use crate::model::{DeltaNetSpec, ModelError};
 
-/// What a layer is made of.
+/// Kind of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Mamba,
@@ -52,7 +52,7 @@ pub fn heads(config: &Config, keys: &Keys) -> Result<DeltaNetSpec, ModelError> {
     Ok(DeltaNetSpec { key_heads, value_heads, key_dim, value_dim, conv })
 }
 
-/// What each of `layers` layers is: by a list under one of transformers' names, or by its older pattern of letters; in GGUF files by the
+/// Kind of each of `layers` layers: by a list under one of transformers' names, or by its older pattern of letters; in GGUF files by the
 /// tensors.
 pub fn kinds(config: &Config, layers: usize) -> Result<Vec<Kind>, ModelError> {
     let fields = match config {

@@ -33,7 +33,7 @@ pub(in crate::model) struct Experts {
     pub own: Option<OwnNorms>,
 }
 
-/// What [`ExpertsSpec::own_norms`] adds.
+/// Norms and scales of [`ExpertsSpec::own_norms`].
 #[derive(Debug)]
 pub(in crate::model) struct OwnNorms {
     /// Of the residual stream, for the router and for the experts.

@@ -24,7 +24,7 @@ pub(in crate::model) struct LatentAttention {
     pub norm: RmsNorm,
     /// Queries without rotation to the latent space: plain -> rank.
     pub keys: PerHead,
-    /// What heads read to values: rank -> value.
+    /// From the heads' mean latent vectors to their values: rank -> value.
     pub values: PerHead,
     /// Output projection; applied by the decoder.
     pub o: Projection,
@@ -74,7 +74,7 @@ impl LatentAttention {
         self.values.forward(&read, phase)?.reshape((l, heads * value))
     }
 
-    /// What each head writes per unit of what it reads of a key: f32 (heads, rotated + rank, hidden).
+    /// Output of each head per unit of its cached key: f32 (heads, rotated + rank, hidden).
     pub fn head_outputs(&self) -> Result<Tensor> {
         let weight = self.o.weight()?;
         let (heads, hidden) = (self.spec.heads, weight.dim(1)?);

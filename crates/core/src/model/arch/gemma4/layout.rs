@@ -1,4 +1,4 @@
-//! What config.json and GGUF say of the layers, each in its own way.
+//! Sizes and kinds of the layers, which config.json and GGUF state differently.
 
 use crate::model::ModelError;
 use crate::model::arch::base::{Base, INTERMEDIATE, head_fault};
