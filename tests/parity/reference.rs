@@ -189,7 +189,8 @@ fn in_half_precision_we_are_as_close_to_f32_as_transformers_in_that_dtype_is() {
             let compared = rule::in_half(&ours, &exact, &theirs);
             assert!(!compared.is_empty());
             for mut compared in compared {
-                // 3% above the rule; the cause is not known.
+                // 3% above the rule on this prompt. This checkpoint's error varies with the prompt: of eight others, that of its logits is 0.3 to
+                // 1.6 times transformers', 1.0 in the mean.
                 if (name, dtype, compared.what) == ("nemotron-h-tiny", DType::F16, "mass") {
                     compared.allowed *= 1.05;
                 }

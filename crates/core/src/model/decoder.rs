@@ -349,7 +349,8 @@ impl Decoder {
         let x = normed(norm, x)?;
         match self.spec.residual_scale {
             None => Ok(x),
-            Some(by) => x * by,
+            // In half precision Candle would round the factor, by 1 in 6,000 of Granite's 0.6 in f16, the same way everywhere.
+            Some(by) => (x.to_dtype(DType::F32)? * by)?.to_dtype(x.dtype()),
         }
     }
 
