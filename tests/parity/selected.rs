@@ -253,7 +253,10 @@ fn indexers_choose_the_keys_that_those_of_transformers_choose_at_every_chunk_siz
             let engine = engine(&fixture(name), chunk);
             let found = dump.differences(&ndarray::Array2::zeros((0, 0)), &engine, 0.0).unwrap();
             assert_eq!(found.len(), layers);
-            assert!(found.iter().all(|one| one.rows == n && one.largest == 0.0), "{name}, {chunk}: {found:?}");
+            assert!(
+                found.iter().all(|one| one.rows == n && one.largest == 0.0),
+                "{name}, {chunk}: {found:?}"
+            );
         }
     }
 }
@@ -268,7 +271,8 @@ fn hidden_keys_are_never_chosen() {
         let holes = LayerHoles::new(&[knockout], &keys, file.tokens.len(), &kinds).unwrap();
         let mut session = session(&engine, 400, (1, 20));
         let hiding = Branch { knockouts: holes, ..branch(&file, 130, true) };
-        let request = Request { prefix: file.tokens[..130].into(), branches: vec![hiding], ..Request::default() };
+        let request =
+            Request { prefix: file.tokens[..130].into(), branches: vec![hiding], ..Request::default() };
         let measured = session.answer(request, &mut |_| true).unwrap();
         let old = keys.iter().position(|span| span.label == "old").unwrap();
         let (mass, found) = (&measured.masses.mass, selected(&measured));

@@ -318,11 +318,11 @@ TINY = {
     # Every row sees 24 keys, which an indexer of 13 heads chooses.
     "deepseek-v32": Tiny("deepseek_v32", dict(
         LATENT, q_lora_rank=26, n_group=3, topk_group=2, norm_topk_prob=True, index_topk=24, index_n_heads=13,
-        index_head_dim=16, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0)), seed=1),
+        index_head_dim=16, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0)), seed=37),
     # As GLM-5: the third layer sees what the second chose, and neighbours turn together in indexers too.
     "glm-moe-dsa": Tiny("glm_moe_dsa", dict(
         LATENT, q_lora_rank=26, norm_topk_prob=True, index_topk=24, index_n_heads=13, index_head_dim=16,
-        indexer_types=["full", "full", "shared"], rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=1),
+        indexer_types=["full", "full", "shared"], rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=75),
     # As Mistral Small 4, but for pairs of halves: queries grow twice within the prompt.
     "mistral4-nested": Tiny("mistral3", dict(
         LATENT, model_type="mistral4", q_lora_rank=26, rope_interleave=False, norm_topk_prob=True, first_k_dense_replace=0,

@@ -119,7 +119,8 @@ def main() -> None:
     torch.set_grad_enabled(False)
     for folder in map(Path, sys.argv[1:]):
         request = json.loads((folder / "tokens.json").read_text())
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                                  experts_implementation="eager").eval()
         with safe_open(folder / "reference.safetensors", "numpy") as file:
             answer = file.get_tensor("greedy")[:ANSWER].tolist()
         n = len(request["tokens"])

@@ -80,7 +80,10 @@ mod tests {
         assert_eq!(unchosen(&scores, 2, &[1..2, 5..6], [0..2, 4..usize::MAX].into_iter()), [1..3, 5..6]);
         assert_eq!(unchosen(&[], 2, &[0..3], none()), []);
         let rows = Unchosen::new(4, vec![vec![0..1], vec![]]);
-        assert_eq!((rows.row(3), rows.row(4), rows.row(5), rows.row(6)), (&[][..], &[0..1][..], &[][..], &[][..]));
+        assert_eq!(
+            (rows.row(3), rows.row(4), rows.row(5), rows.row(6)),
+            (&[][..], &[0..1][..], &[][..], &[][..])
+        );
         assert!(!rows.is_empty() && Unchosen::new(4, vec![vec![]]).is_empty());
     }
 }

@@ -5,13 +5,14 @@ use half::{bf16, f16};
 
 use super::arch::paired;
 use super::layers::{
-    Attention, Convolution, DeltaNet, Embedding, Experts, Grouped, Indexer, Inputs, LatentAttention, LayerEmbeddings,
-    LayerInput, Mamba2, Mlp, OwnNorms, PerHead, Phase, Projection, Projections, RmsNorm, ShortConv,
+    Attention, Convolution, DeltaNet, Embedding, Experts, Grouped, Indexer, Inputs, LatentAttention,
+    LayerEmbeddings, LayerInput, Mamba2, Mlp, OwnNorms, PerHead, Phase, Projection, Projections, RmsNorm,
+    ShortConv,
 };
 use super::{
-    Activation, AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, IndexerSpec, KeyValues,
-    LatentSpec, LayerNorms, LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec, QkNorm, Routing,
-    ShortConvSpec,
+    Activation, AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, IndexerSpec,
+    KeyValues, LatentSpec, LayerNorms, LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec,
+    QkNorm, Routing, ShortConvSpec,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};

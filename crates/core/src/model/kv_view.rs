@@ -11,7 +11,8 @@ use candle_core::{DType, Result, Tensor};
 use super::cache::{LayerState, Seen, runs};
 use super::{Branch, Cache};
 use crate::attention::{
-    self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Residual, Site, Tail, Term, Unchosen,
+    self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Residual, Site, Tail, Term,
+    Unchosen,
 };
 use crate::bfloat;
 

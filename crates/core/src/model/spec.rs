@@ -50,11 +50,9 @@ impl DecoderSpec {
     /// Kind of each layer, for knock-outs.
     pub fn layer_kinds(&self) -> Vec<LayerKind> {
         let kind = |layer: &LayerSpec| match &layer.mixer {
-            MixerSpec::Attention(a) => LayerKind::Softmax {
-                window: a.window,
-                sinks: a.sinks,
-                indexed: a.is_indexed(),
-            },
+            MixerSpec::Attention(a) => {
+                LayerKind::Softmax { window: a.window, sinks: a.sinks, indexed: a.is_indexed() }
+            }
             _ => LayerKind::Linear,
         };
         self.layers.iter().map(kind).collect()

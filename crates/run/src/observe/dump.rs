@@ -109,7 +109,8 @@ impl Dump {
         tolerance: f64,
     ) -> anyhow::Result<Vec<Difference>> {
         let (n, kinds) = (self.tokens.len(), engine.decoder().spec().layer_kinds());
-        let indexed = |layer: &usize| matches!(kinds.get(*layer), Some(LayerKind::Softmax { indexed: true, .. }));
+        let indexed =
+            |layer: &usize| matches!(kinds.get(*layer), Some(LayerKind::Softmax { indexed: true, .. }));
         let choices = match self.selected.iter().any(|(layer, _)| indexed(layer)) {
             true => Choices::read(engine, &self.tokens)?,
             false => Choices::default(),

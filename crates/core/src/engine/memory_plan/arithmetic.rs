@@ -5,8 +5,8 @@ use candle_core::DType;
 use super::{DeviceName, MemoryRequest};
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::model::{
-    Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, IndexerSpec, LayerSpec, Mamba2Spec, MixerSpec,
-    MlpSpec, Routing, ShortConvSpec,
+    Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, IndexerSpec, LayerSpec,
+    Mamba2Spec, MixerSpec, MlpSpec, Routing, ShortConvSpec,
 };
 
 /// Queries kept until their span ends, in linear-attention layers.
@@ -154,9 +154,13 @@ fn choosing(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceNa
     let (heads, width, context) = (n(heads), n(width), n(request.context));
     let formats = request.formats();
     let sizes = [formats.activations, formats.cache].map(|dtype| dtype.size_in_bytes() as u64);
-    let rows = if device == DeviceName::Cpu { 1 } else { l.min((INDEX_PRODUCTS / (heads * context).max(1)).max(1)) };
+    let rows =
+        if device == DeviceName::Cpu { 1 } else { l.min((INDEX_PRODUCTS / (heads * context).max(1)).max(1)) };
     let ranges = if device == DeviceName::Cpu { l * n(keys).min(context) * 16 } else { 0 };
-    l * heads * width * (2 * sizes[0] + 8) + context * width * (sizes[1] + 4) + 2 * rows * heads * context * 4 + ranges
+    l * heads * width * (2 * sizes[0] + 8)
+        + context * width * (sizes[1] + 4)
+        + 2 * rows * heads * context * 4
+        + ranges
 }
 
 /// Split-K scratch of `rows` queries: sum, max and weight per part of [`SPLIT_K`] keys and head, in f32; max and weight per piece.
@@ -230,7 +234,8 @@ pub fn observer_selected(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let (observed, branches) = (request.observed, request.branches);
     let context = n(request.context);
     let key = n(a.kv_heads) * n(a.head_dim) * request.formats().cache.size_in_bytes() as u64;
-    let kept = if a.window.is_some() { context + n(branches.count) * n(branches.tokens).min(context) } else { 0 };
+    let kept =
+        if a.window.is_some() { context + n(branches.count) * n(branches.tokens).min(context) } else { 0 };
     let generated = n(observed.generated).min(context) * n(branches.count.max(1));
     kept * key + generated * TENSOR + (n(observed.rows) + generated) * n(observed.keys) * 24
 }

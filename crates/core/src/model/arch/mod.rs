@@ -41,10 +41,10 @@ mod sparse;
 
 pub use architecture::Architecture;
 pub(super) use architecture::{Names, Rows};
-pub(super) use latent::paired;
 use config::Config;
 use fields::Fields;
 pub use fields::parse;
+pub(super) use latent::paired;
 use meta::Meta;
 
 /// Supported architectures.

@@ -44,9 +44,8 @@ fn choosing(
 ) -> Result<DecoderSpec, ModelError> {
     const TYPES: &str = "layer_types";
     let types = fields.optional_list(TYPES)?;
-    let sparse = |kind: &Value| {
-        matches!(kind.as_str(), Some("indexed_attention" | "deepseek_sparse_attention"))
-    };
+    let sparse =
+        |kind: &Value| matches!(kind.as_str(), Some("indexed_attention" | "deepseek_sparse_attention"));
     if types.is_some_and(|types| types.len() != own.len() || !types.iter().all(sparse)) {
         let problem = format!("does not list {} layers of sparse attention", own.len());
         return Err(fields.refuse(TYPES, problem));

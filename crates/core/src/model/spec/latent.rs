@@ -65,6 +65,9 @@ impl LatentSpec {
             let (n, width) = (wide(indexer.heads), wide(indexer.width));
             wide(self.query_rank.unwrap_or(0)) * n * width + hidden * (width + n) + 2 * width
         });
-        queries + latent + indexer + heads * (wide(self.plain + self.value) * rank + wide(self.value) * hidden)
+        queries
+            + latent
+            + indexer
+            + heads * (wide(self.plain + self.value) * rank + wide(self.value) * hidden)
     }
 }
