@@ -42,7 +42,8 @@ pub struct SelectedObserver {
 /// A layer that chooses.
 #[derive(Debug, Clone, Default)]
 struct OfLayer {
-    windowed: bool,
+    /// Every row chooses; else rows before an eviction see all keys.
+    every_row: bool,
     /// Keys from the first token on, each (kv_heads, n, head_dim), and their number.
     pieces: Vec<Tensor>,
     held: usize,
@@ -185,7 +186,7 @@ impl OfLayer {
                 held += n;
             }
         }
-        Ok(OfLayer { windowed: self.windowed, pieces, held, ..OfLayer::default() })
+        Ok(OfLayer { every_row: self.every_row, pieces, held, ..OfLayer::default() })
     }
 }
 
@@ -249,8 +250,7 @@ impl SelectedObserver {
         match self.rows.iter().position(|own| own == row) {
             Some(r) => match seen.rows.get(&r) {
                 Some(sums) => Ok(sums.clone()),
-                // Rows before an eviction see all keys.
-                None if !seen.windowed => Ok(Sums::of_all(row, &self.keys)),
+                None if !seen.every_row => Ok(Sums::of_all(row, &self.keys)),
                 None => {
                     candle_core::bail!("This is a bug: row `{}` was not read at layer {layer}", row.label)
                 }
@@ -287,8 +287,8 @@ impl SelectedObserver {
         let (end, last) = (site.offset + q.dim(0)?, self.tokens.saturating_sub(1));
         let kv_heads = k.dim(0)?;
         let seen = self.layers.entry(site.layer).or_default();
+        seen.every_row |= site.window.is_some() || site.holes.unchosen().is_some();
         if site.window.is_some() {
-            seen.windowed = true;
             seen.keep(site, k)?;
         }
         // The windowed layer's keys are joined once a chunk, if a row needs them.
