@@ -37,7 +37,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 43] = [
+pub const TINY: [&str; 45] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -81,6 +81,8 @@ pub const TINY: [&str; 43] = [
     "deepseek-v3-tiny",
     "glm4-moe-lite-tiny",
     "mistral4-nested-tiny",
+    "deepseek-v32-tiny",
+    "glm-moe-dsa-tiny",
 ];
 /// The llama architecture.
 pub const LLAMA: [&str; 2] = [TINY[0], TINY[1]];
@@ -106,13 +108,14 @@ pub const FORMATS: [Formats; 5] = [
 ];
 
 /// Every kind of layer and of weights, for tests in all formats.
-pub const OF_ALL_KINDS: [&str; 9] = [
+pub const OF_ALL_KINDS: [&str; 10] = [
     "llama-tiny",
     "gemma3-tiny",
     "gemma4-tiny",
     "gpt-oss-tiny",
     "qwen35-text-tiny",
     "deepseek-v2-tiny",
+    "deepseek-v32-tiny",
     "gguf-llama",
     "gguf-gemma3",
     "gguf-gpt-oss-mxfp4",

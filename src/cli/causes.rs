@@ -56,8 +56,8 @@ Examples:
 /// neutral text of equal length, so that later text keeps its positions. --carriers hides each evidence session from the question on and
 /// from one later session, to find the later sessions that hold its content. --repair replaces each evidence session too, but reads again
 /// only its own rows and the N later rows that attended most to it, as a cache is repaired after an edit; the exact replacement is measured
-/// beside it. --force is the inverse of hiding: layers with a sliding window see the session, at its place, in addition to their window,
-/// from the question on; a loss below 0 says that the answer gains. --thoughts tells, for answers after a thought, what of an evidence
+/// beside it. --force is the inverse of hiding: layers with a sliding window or an indexer see the session, at its place, in addition to
+/// their choice, from the question on; a loss below 0 says that the answer gains. --thoughts tells, for answers after a thought, what of an evidence
 /// session's effect goes through the thought's rows, and through which of its sentences; its text stays as it was. These seven print first
 /// how much they will compute.
 ///
@@ -88,7 +88,7 @@ pub struct Args {
     /// Repair the cache after the replacement of each evidence session: read it and N later rows again (`all`: all of them)
     #[arg(long, value_name = "N,...", value_delimiter = ',', conflicts_with_all = ["windows", "softmax_only", "contextcite", "left_out", "passed_on"], help_heading = "Removal")]
     repair: Vec<Later>,
-    /// Show each session to layers with a sliding window, in addition to what their window holds
+    /// Show each session to layers with a sliding window or an indexer, in addition to what these leave
     #[arg(long, group = "chosen", conflicts_with_all = ["windows", "softmax_only", "contextcite", "left_out", "passed_on", "repair"], help_heading = "Paths and controls")]
     force: bool,
     /// Find the later sessions that hold content of the evidence

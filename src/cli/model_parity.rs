@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use palimpsest_core::engine::{self, Backend, Reuse};
+use palimpsest_core::engine::{self, Reuse};
 
 use super::trace_load::{Loading, load};
 use crate::models::{ModelArgs, ModelStore};
@@ -40,13 +40,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         compare: false,
     };
     let mut session = load(&loading, &[&job], || ModelStore::open()?.resolve_to_run(&args.model), None)?;
-    let kinds = session.layer_kinds();
     let vocabulary = session.engine().decoder().spec().vocab;
     if let Some(token) = dump.tokens.iter().find(|token| **token as usize >= vocabulary) {
         anyhow::bail!("{place}: `tokens` has {token}, and the model's vocabulary has {vocabulary}");
     }
     let traced = job.read(&mut session, Reuse::default(), job.greedily(), &mut |_| true)?;
-    let found = dump.differences(&traced.measured.logits, &kinds, args.tolerance)?;
+    let found = dump.differences(&traced.measured.logits, session.engine(), args.tolerance)?;
     super::write_out(difference_table(&found, args.tolerance).as_bytes())?;
     if found.iter().any(|one| one.first.is_some()) {
         std::process::exit(1);

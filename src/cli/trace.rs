@@ -70,7 +70,7 @@ Examples:
 /// rows] is the mass on the first token, which its spans' masses include. A model with Gated DeltaNet layers adds their implicit
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
 /// `--selected` adds `selected` and `forgone` f32 [layers, rows, spans] (docs/measures.md): the share of a span's tokens that the layer's
-/// window left to the row, and the mass that the row would pay to the others over all keys. A job asks for it with "selected": true.
+/// window or indexer left to the row, and the mass that the row would pay to the others over all keys. A job asks for it with "selected": true.
 /// `top_keys` u32 and `top_weights` f32 [layers, heads, row positions, k] are what each row pays most to, largest first, the spans of
 /// `rows` one after the other (metadata `top_positions`); where a row sees fewer than k keys, 4294967295 and 0.
 /// `density` f32 [layers, heads, rows, spans] is mass over share, NaN where a row sees nothing of a span.
@@ -114,7 +114,7 @@ pub struct Args {
     /// messages a token that ends the answer ends it
     #[arg(long, value_name = "N", default_value_t = 0)]
     generate: usize,
-    /// Also measure what sliding windows left of each span, and the attention forgone on the rest; this keeps the windowed layers' keys
+    /// Also measure what windows and indexers left of each span, and the attention forgone on the rest; this keeps windowed layers' keys
     #[arg(long, conflicts_with = "jobs")]
     selected: bool,
     /// Read the prompt without the knock-outs, too, and print both side by side; with --jobs each job that has some

@@ -69,7 +69,9 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("deepseek-v2-lite-chat", 15.7, 0.002),
         // Likewise.
         ("deepseek-v3", 671.0, 0.001),
+        ("deepseek-v3.2", 671.9, 0.001),
         ("glm-4.7-flash", 30.0, 0.005),
+        ("glm-5", 744.0, 0.005),
         ("mistral-small-4-119b", 119.0, 0.005),
         // Of its 8 billion some 0.5 are vision and audio encoders; of the other's 25.2 billion 0.55 are a vision encoder.
         ("gemma4-e4b", 7.5, 0.01),

@@ -177,6 +177,21 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         ("deepseek-v3-tiny", set("qk_rope_head_dim", json!(9)), "`qk_rope_head_dim` is 9; rotary"),
         ("deepseek-v3-tiny", set("attention_bias", json!(true)), "`attention_bias` is true"),
         ("deepseek-v3-tiny", set("index_topk", json!(8)), "`index_topk` is 8, a field"),
+        ("deepseek-v32-tiny", set("index_topk", json!(0)), "`index_topk` is 0, not a whole number from 1"),
+        ("deepseek-v32-tiny", set("index_head_dim", json!(8)), "`index_head_dim` is 8, less than the 10"),
+        (
+            "deepseek-v32-tiny",
+            set("indexer_rope_interleave", json!(true)),
+            "`indexer_rope_interleave` is true",
+        ),
+        ("deepseek-v32-tiny", set("layer_types", json!(["full_attention"])), "`layer_types` does not list 3"),
+        ("deepseek-v32-tiny", set("q_lora_rank", json!(null)), "`q_lora_rank` is missing"),
+        (
+            "glm-moe-dsa-tiny",
+            set("indexer_types", json!(["shared", "full", "full"])),
+            "the first one its own",
+        ),
+        ("glm-moe-dsa-tiny", set("moe_router_dtype", json!("bfloat16")), "`moe_router_dtype` is `bfloat16`"),
         (
             "glm4-moe-lite-tiny",
             set("mlp_layer_types", json!(["sparse", "dense", "sparse"])),

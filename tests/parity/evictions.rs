@@ -212,6 +212,18 @@ fn evictions_that_cannot_be_served_are_refused_by_name() {
     assert!(err.contains("knock-outs"), "{err}");
 }
 
+#[test]
+fn evictions_are_refused_by_name_where_rows_choose_keys_themselves() {
+    for name in ["deepseek-v32-tiny", "glm-moe-dsa-tiny"] {
+        let mut session = session(&engine(&fixture(name), 64), 400, (1, 20));
+        let branches = vec![branch(0, SHARED, Some("knorm:0.5"))];
+        let request = Request { prefix: prompt(0)[..SHARED].into(), branches, ..Request::default() };
+        let mut outputs = session.answers(request, &mut |_, _, _| true);
+        let err = outputs.remove(0).remove(0).unwrap_err().to_string();
+        assert!(err.contains("knorm:0.5") && err.contains("choose among all keys"), "{name}: {err}");
+    }
+}
+
 fn session_kinds(engine: &palimpsest_core::engine::Engine) -> Vec<palimpsest_core::attention::LayerKind> {
     session(engine, 400, (1, 20)).layer_kinds()
 }

@@ -1,9 +1,10 @@
-//! Keys that sliding windows leave to rows, and spans forced into them: as transformers says, together as alone, and at no cost to answers.
+//! Keys that sliding windows and indexers leave to rows, and spans forced into them: as transformers says, together as alone, and at no cost
+//! to answers.
 
 use candle_core::{Device, Tensor};
 use palimpsest::observe::Dump;
 use palimpsest_core::ablate::{Metric, Prompt, Said, Target};
-use palimpsest_core::attention::{NoObserver, Selected};
+use palimpsest_core::attention::{LayerHoles, NoObserver, Selected};
 use palimpsest_core::engine::memory_plan::Branches;
 use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{Branch, Engine, Measured, Observe, Request, Rows, Session};
@@ -14,6 +15,8 @@ use super::{answering, apart, engine, fixture, numbers, session};
 
 /// With windows of 23 and fewer tokens, and with learned sinks.
 const WINDOWED: [&str; 3] = ["gemma3-tiny", "gpt-oss-tiny", "olmo3-tiny"];
+/// Every row sees 24 keys.
+const INDEXED: [&str; 2] = ["deepseek-v32-tiny", "glm-moe-dsa-tiny"];
 const ANSWER: usize = 6;
 
 fn expected(name: &str, tensor: &str) -> Vec<f32> {
@@ -67,8 +70,8 @@ fn off(found: &ndarray::Array3<f32>, expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn what_windows_leave_to_rows_is_that_of_transformers_however_a_prompt_is_read() {
-    for name in WINDOWED {
+fn what_choices_leave_to_rows_is_that_of_transformers_however_a_prompt_is_read() {
+    for name in WINDOWED.into_iter().chain(INDEXED) {
         let file = TokensFile::of(name);
         let n = file.tokens.len();
         for (chunk, count, shared) in [(151, 1, 0), (37, 1, 0), (64, 2, 130), (16, 3, 130)] {
@@ -160,8 +163,8 @@ fn forced(engine: &Engine, file: &TokensFile, labels: &[&str], tokens: &[u32]) -
 }
 
 #[test]
-fn a_span_forced_into_windows_gives_the_logits_of_transformers() {
-    for name in WINDOWED {
+fn a_span_forced_into_choices_gives_the_logits_of_transformers() {
+    for name in WINDOWED.into_iter().chain(INDEXED) {
         let file = TokensFile::of(name);
         for chunk in [1, 37, 151] {
             let engine = engine(&fixture(name), chunk);
@@ -180,14 +183,14 @@ fn a_span_forced_into_windows_gives_the_logits_of_transformers() {
 }
 
 #[test]
-fn forcing_what_a_window_holds_changes_no_bit_and_effects_are_those_of_whole_passes() {
-    for name in WINDOWED {
+fn forcing_what_a_choice_holds_changes_no_bit_and_effects_are_those_of_whole_passes() {
+    for name in WINDOWED.into_iter().chain(INDEXED) {
         let file = TokensFile::of(name);
         let engine = engine(&fixture(name), 64);
         let kinds = engine.decoder().spec().layer_kinds();
         // All of the first 22 tokens is within every window of gemma3-tiny, and of windows as wide.
         let windows = engine.decoder().spec().layers.iter().filter_map(|layer| layer.attention()?.window);
-        let short = windows.min().unwrap().min(22);
+        let short = windows.min().unwrap_or(24).min(22);
         let said = [7, 3, 9, 12];
         let of = |tokens: &[u32], question: usize, shown: std::ops::Range<usize>| {
             let prompt = Prompt { tokens, cut: question, question, kinds: &kinds };
@@ -232,6 +235,56 @@ fn forcing_what_a_window_holds_changes_no_bit_and_effects_are_those_of_whole_pas
 }
 
 #[test]
+fn indexers_choose_the_keys_that_those_of_transformers_choose_at_every_chunk_size() {
+    for name in INDEXED {
+        let file = TokensFile::of(name);
+        let path = fixture("selected").join(format!("{name}.safetensors"));
+        let choices = &candle_core::safetensors::load(path, &Device::Cpu).unwrap()["choices"];
+        let n = file.tokens.len();
+        let dir = tempfile::tempdir().unwrap();
+        let dump = dir.path().join("dump.safetensors");
+        let layers = choices.dim(0).unwrap();
+        let mut tensors: std::collections::HashMap<String, Tensor> =
+            (0..layers).map(|layer| (format!("selected.{layer}"), choices.get(layer).unwrap())).collect();
+        tensors.insert("tokens".to_owned(), Tensor::new(&file.tokens[..], &Device::Cpu).unwrap());
+        candle_core::safetensors::save(&tensors, &dump).unwrap();
+        let dump = Dump::read(&dump).unwrap();
+        for chunk in [1, 7, 37, 64, 151] {
+            let engine = engine(&fixture(name), chunk);
+            let found = dump.differences(&ndarray::Array2::zeros((0, 0)), &engine, 0.0).unwrap();
+            assert_eq!(found.len(), layers);
+            assert!(
+                found.iter().all(|one| one.rows == n && one.largest == 0.0),
+                "{name}, {chunk}: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn hidden_keys_are_never_chosen() {
+    for name in INDEXED {
+        let file = TokensFile::of(name);
+        let (keys, engine) = (file.keys(), engine(&fixture(name), 64));
+        let kinds = engine.decoder().spec().layer_kinds();
+        let knockout = "query->old".parse().unwrap();
+        let holes = LayerHoles::new(&[knockout], &keys, file.tokens.len(), &kinds).unwrap();
+        let mut session = session(&engine, 400, (1, 20));
+        let hiding = Branch { knockouts: holes, ..branch(&file, 130, true) };
+        let request =
+            Request { prefix: file.tokens[..130].into(), branches: vec![hiding], ..Request::default() };
+        let measured = session.answer(request, &mut |_| true).unwrap();
+        let old = keys.iter().position(|span| span.label == "old").unwrap();
+        let (mass, found) = (&measured.masses.mass, selected(&measured));
+        for (layer, row) in (0..kinds.len()).flat_map(|layer| [1, 2, 3].map(|row| (layer, row))) {
+            assert_eq!(found.selected[[layer, row, old]], 0.0, "{name}");
+            assert_eq!(found.forgone[[layer, row, old]], 0.0, "{name}");
+            assert!(mass.slice(ndarray::s![layer, .., row, old]).iter().all(|mass| *mass == 0.0), "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_dump_of_another_engine_is_held_against_ours_row_by_row() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dump.safetensors");
@@ -259,7 +312,7 @@ fn a_dump_of_another_engine_is_held_against_ours_row_by_row() {
     };
     let ours = logits.to_vec2::<f32>().unwrap();
     let ours = ndarray::Array2::from_shape_fn((n, ours[0].len()), |(row, token)| ours[row][token]);
-    let compared = || Dump::read(&path).unwrap().differences(&ours, &kinds, 1e-3).unwrap();
+    let compared = || Dump::read(&path).unwrap().differences(&ours, &engine, 1e-3).unwrap();
     write(&logits, &seen, &file.tokens);
     assert!(compared().iter().all(|one| one.largest == 0.0 && one.first.is_none() && one.rows == 3));
     // Other logits of one row, and one more key of another.

@@ -374,6 +374,28 @@ class RouterMargin:
             handle.remove()
 
 
+class IndexMargin:
+    """The least distance between the last key that a row's indexer chooses and the first one that it does not, while it is
+    open."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.least, count = float("inf"), getattr(model.config.get_text_config(), "index_topk", None)
+        topk = torch.Tensor.topk
+
+        def spy(scores, k, *more, **named):
+            if k == count and scores.dim() == 3 and scores.shape[-1] > k:
+                best = topk(scores, k + 1).values
+                apart = (best[..., k - 1] - best[..., k])[best[..., k] > -1e30]
+                self.least = min(self.least, float(apart.min()) if len(apart) else self.least)
+            return topk(scores, k, *more, **named)
+
+        self.patch = mock.patch.object(torch.Tensor, "topk", spy)
+        self.patch.start()
+
+    def close(self) -> None:
+        self.patch.stop()
+
+
 @torch.inference_mode()
 def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: bool = True) -> dict[str, np.ndarray]:
     """The tensors of a request, with the layer indices as `layers` and `delta_layers`. With `chunk`, queries go through

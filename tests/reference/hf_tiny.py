@@ -25,8 +25,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config, PreTrainedTokenizerFast
 
 import hf_layouts
-from hf_numbers import (RouterMargin, attention_modules, describe, each, greedy, read_request, reference, write_reference,
-                        write_request)
+from hf_numbers import (IndexMargin, RouterMargin, attention_modules, describe, each, greedy, read_request, reference,
+                        write_reference, write_request)
 
 PROMPT_TOKENS = 151  # prime: a multiple of no chunk size
 GREEDY_TOKENS = 64
@@ -41,6 +41,8 @@ FIXTURE_BYTES = 1_000_000
 # but chooses another expert.
 LEAST_MARGIN = 1e-2
 LEAST_ROUTER_MARGIN = 1e-3
+# Scores of keys are rounded by a tenth of this.
+LEAST_INDEX_MARGIN = 1e-5
 # Another processor gives other rounding errors, a hundredth of this in f32 logits; another checkpoint gives others by 1.
 SAME_LOGITS = 1e-3
 # The types that large models are run in.
@@ -313,6 +315,14 @@ TINY = {
     "glm4-moe-lite": Tiny("glm4_moe_lite", dict(
         LATENT, q_lora_rank=26, v_head_dim=30, norm_topk_prob=True,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0)), release=hf_layouts.add_glm4_extras, seed=81),
+    # Every row sees 24 keys, which an indexer of 13 heads chooses.
+    "deepseek-v32": Tiny("deepseek_v32", dict(
+        LATENT, q_lora_rank=26, n_group=3, topk_group=2, norm_topk_prob=True, index_topk=24, index_n_heads=13,
+        index_head_dim=16, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0)), seed=37),
+    # As GLM-5: the third layer sees what the second chose, and neighbours turn together in indexers too.
+    "glm-moe-dsa": Tiny("glm_moe_dsa", dict(
+        LATENT, q_lora_rank=26, norm_topk_prob=True, index_topk=24, index_n_heads=13, index_head_dim=16,
+        indexer_types=["full", "full", "shared"], rope_parameters=dict(rope_type="default", rope_theta=10000.0)), seed=75),
     # As Mistral Small 4, but for pairs of halves: queries grow twice within the prompt.
     "mistral4-nested": Tiny("mistral3", dict(
         LATENT, model_type="mistral4", q_lora_rank=26, rope_interleave=False, norm_topk_prob=True, first_k_dense_replace=0,
@@ -602,16 +612,20 @@ def run_tiny(args: argparse.Namespace) -> None:
         "spans": TINY_SPANS, "rows": TINY_ROWS, "logits": LOGIT_POSITIONS,
     }
     write_request(out / "tokens.json", request)
-    router = RouterMargin(model)
+    router, indexer = RouterMargin(model), IndexMargin(model)
     tensors = reference(model, request, chunk=None)
     tensors["greedy"], margin = greedy(model, request["tokens"], GREEDY_TOKENS)
     router.close()
+    indexer.close()
     if margin < LEAST_MARGIN:
         sys.exit(f"error: with seed {seed} two logits of a greedy step are only {margin:.2g} apart (at least "
                  f"{LEAST_MARGIN} is needed for a stable test); choose another --seed")
     if router.least < LEAST_ROUTER_MARGIN:
         sys.exit(f"error: with seed {seed} a token's last expert is only {router.least:.2g} ahead of the next one (at "
                  f"least {LEAST_ROUTER_MARGIN} is needed for a stable test); choose another --seed")
+    if indexer.least < LEAST_INDEX_MARGIN:
+        sys.exit(f"error: with seed {seed} a row's last key is only {indexer.least:.2g} ahead of the next one (at least "
+                 f"{LEAST_INDEX_MARGIN} is needed for a stable test); choose another --seed")
     whole = tensors["mass"][..., list(TINY_SPANS).index("all")] + tensors.get("sink", 0)
     if np.abs(whole - 1).max() > 1e-5:
         sys.exit(f"error: the masses of the whole prompt are not 1 but {whole.min()}..{whole.max()}")

@@ -58,10 +58,10 @@ impl<'a> Prompt<'a> {
         hide(self.question..usize::MAX, keys, layers, self.kinds)
     }
 
-    /// Shows windowed layers these keys in addition to their window, from the question on.
+    /// Shows layers that choose keys these in addition to their choice, from the question on.
     pub fn forced(&self, keys: &[Range<usize>]) -> LayerHoles {
         let shown = |keys: &Range<usize>| Hole { rows: self.question..usize::MAX, keys: keys.clone() };
-        LayerHoles::at_windows(self.kinds, keys.iter().map(shown).collect())
+        LayerHoles::at_choices(self.kinds, keys.iter().map(shown).collect())
     }
 
     fn with(&self, tokens: Arc<[u32]>) -> History<'a> {

@@ -42,6 +42,8 @@ pub enum LayerKind {
         window: Option<usize>,
         /// The layer has sinks, so a row may have all keys hidden.
         sinks: bool,
+        /// An indexer chooses the keys that a row sees.
+        indexed: bool,
     },
     /// Linear attention: has no keys to hide.
     Linear,
@@ -56,6 +58,11 @@ impl LayerKind {
     /// True for a sliding-window layer.
     pub fn is_windowed(&self) -> bool {
         matches!(self, LayerKind::Softmax { window: Some(_), .. })
+    }
+
+    /// True for a layer that leaves keys out: by a sliding window or an indexer.
+    pub fn chooses(&self) -> bool {
+        matches!(self, LayerKind::Softmax { window: Some(_), .. } | LayerKind::Softmax { indexed: true, .. })
     }
 
     fn shows(&self, rows: &Range<usize>, keys: &Range<usize>) -> bool {
@@ -80,10 +87,10 @@ impl LayerHoles {
         LayerHoles(kinds.iter().enumerate().map(of).collect())
     }
 
-    /// `shown` at the windowed layers ([`Holes::of_shown`]).
-    pub fn at_windows(kinds: &[LayerKind], shown: Vec<Hole>) -> Self {
+    /// `shown` at the layers that choose keys ([`Holes::of_shown`]).
+    pub fn at_choices(kinds: &[LayerKind], shown: Vec<Hole>) -> Self {
         let shown = Holes::of_shown(shown);
-        let of = |kind: &LayerKind| if kind.is_windowed() { shown.clone() } else { Holes::default() };
+        let of = |kind: &LayerKind| if kind.chooses() { shown.clone() } else { Holes::default() };
         LayerHoles(kinds.iter().map(of).collect())
     }
 
@@ -180,7 +187,7 @@ impl LayerHoles {
     fn check(&self, tokens: usize, kinds: &[LayerKind]) -> Result<(), KnockoutError> {
         let mut done: Vec<(Option<usize>, &Holes)> = Vec::new();
         for (layer, (holes, kind)) in self.0.iter().zip(kinds).enumerate() {
-            let LayerKind::Softmax { window, sinks: false } = *kind else { continue };
+            let LayerKind::Softmax { window, sinks: false, .. } = *kind else { continue };
             // Layers with equal windows and holes are checked once.
             if holes.is_empty() || done.contains(&(window, holes)) {
                 continue;
@@ -367,7 +374,7 @@ impl From<Knockout> for String {
 mod tests {
     use super::*;
 
-    const PLAIN: LayerKind = LayerKind::Softmax { window: None, sinks: false };
+    const PLAIN: LayerKind = LayerKind::Softmax { window: None, sinks: false, indexed: false };
 
     fn spans() -> Vec<Span> {
         vec![
@@ -464,7 +471,7 @@ mod tests {
     fn a_layer_shows_some_key_of_a_range_to_some_row_of_another_by_the_plain_definition() {
         let ranges = || (0..7).flat_map(|start| (start..8).map(move |end| start..end));
         for window in [None, Some(1), Some(3)] {
-            let kind = LayerKind::Softmax { window, sinks: false };
+            let kind = LayerKind::Softmax { window, sinks: false, indexed: false };
             for (rows, keys) in ranges().flat_map(|rows| ranges().map(move |keys| (rows.clone(), keys))) {
                 let sees =
                     |row: usize, key: usize| key <= row && window.is_none_or(|window| row - key < window);

@@ -28,6 +28,7 @@ mod share;
 mod site;
 mod store;
 mod top_keys;
+mod unchosen;
 
 pub use answer::{AnswerRows, Step};
 use backends::RowSums;
@@ -50,6 +51,7 @@ pub use store::{
     AttentionStore, NamedTensor, StoreError, Values, named_tensor, tensors_bytes, tensors_file, write_tensors,
 };
 pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
+pub use unchosen::Unchosen;
 
 /// Causal attention of one chunk's queries over all keys so far.
 ///

@@ -1,11 +1,12 @@
 //! The share of each span that a layer's choice of keys leaves to rows, and the dense mass that rows forgo on the rest of it.
 //!
-//! A layer chooses where a row does not see all keys at or before it: by a sliding window, or by an eviction. The mass forgone on a span is
+//! A layer chooses where a row does not see all keys at or before it: by a sliding window, an indexer, or an eviction. The mass forgone on a span is
 //! the softmax weight on its tokens outside the choice if the softmax ran over all keys at or before the row, with the same query and
 //! keys. Caches of windowed layers drop such keys, so the observer keeps them as they pass. Rows are computed one at a time, with
 //! f32 weights that are summed in f64 on the host.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 use ndarray::Array3;
@@ -41,7 +42,8 @@ pub struct SelectedObserver {
 /// A layer that chooses.
 #[derive(Debug, Clone, Default)]
 struct OfLayer {
-    windowed: bool,
+    /// Every row chooses; else rows before an eviction see all keys.
+    every_row: bool,
     /// Keys from the first token on, each (kv_heads, n, head_dim), and their number.
     pieces: Vec<Tensor>,
     held: usize,
@@ -63,23 +65,26 @@ struct OfSpan {
     forgone: f64,
 }
 
-/// The keys that a layer leaves to a row. A choice of another kind, such as that of a sparse indexer, is one more variant.
+/// The keys that a layer leaves to a row.
 enum Choice<'a> {
     /// All from this position on.
     From(usize),
     Kept(&'a Kept),
+    /// All but those in these ascending ranges.
+    Without(&'a [Range<usize>]),
 }
 
 impl Choice<'_> {
     fn of(site: &Site, position: usize) -> Choice<'_> {
-        match site.holes.kept() {
-            Some(kept) if position >= kept.from => Choice::Kept(kept),
+        match (site.holes.kept(), site.holes.unchosen()) {
+            (Some(kept), _) if position >= kept.from => Choice::Kept(kept),
+            (_, Some(unchosen)) => Choice::Without(unchosen.row(position)),
             _ => Choice::From(site.visible(position).start),
         }
     }
 
     fn takes_all(&self) -> bool {
-        matches!(self, Choice::From(0))
+        matches!(self, Choice::From(0) | Choice::Without([]))
     }
 
     fn takes(&self, kv_head: usize, key: usize) -> bool {
@@ -88,6 +93,10 @@ impl Choice<'_> {
             Choice::Kept(kept) => {
                 let of_head = |head: &super::KeptHead| head.positions.binary_search(&(key as u32)).is_ok();
                 key >= kept.from || kept.heads.get(kv_head).is_some_and(of_head)
+            }
+            Choice::Without(unchosen) => {
+                let before = unchosen.partition_point(|keys| keys.end <= key);
+                unchosen.get(before).is_none_or(|keys| key < keys.start)
             }
         }
     }
@@ -177,7 +186,7 @@ impl OfLayer {
                 held += n;
             }
         }
-        Ok(OfLayer { windowed: self.windowed, pieces, held, ..OfLayer::default() })
+        Ok(OfLayer { every_row: self.every_row, pieces, held, ..OfLayer::default() })
     }
 }
 
@@ -241,8 +250,7 @@ impl SelectedObserver {
         match self.rows.iter().position(|own| own == row) {
             Some(r) => match seen.rows.get(&r) {
                 Some(sums) => Ok(sums.clone()),
-                // Rows before an eviction see all keys.
-                None if !seen.windowed => Ok(Sums::of_all(row, &self.keys)),
+                None if !seen.every_row => Ok(Sums::of_all(row, &self.keys)),
                 None => {
                     candle_core::bail!("This is a bug: row `{}` was not read at layer {layer}", row.label)
                 }
@@ -279,8 +287,8 @@ impl SelectedObserver {
         let (end, last) = (site.offset + q.dim(0)?, self.tokens.saturating_sub(1));
         let kv_heads = k.dim(0)?;
         let seen = self.layers.entry(site.layer).or_default();
+        seen.every_row |= site.window.is_some() || site.holes.unchosen().is_some();
         if site.window.is_some() {
-            seen.windowed = true;
             seen.keep(site, k)?;
         }
         // The windowed layer's keys are joined once a chunk, if a row needs them.
@@ -324,7 +332,8 @@ impl SelectedObserver {
 impl Observer for SelectedObserver {
     fn wants(&self, point: Point<'_>) -> Wanted<'_> {
         let Point::Attention(site) = point else { return Wanted::default() };
-        let chooses = site.window.is_some() || site.holes.kept().is_some();
+        let holes = &site.holes;
+        let chooses = site.window.is_some() || holes.kept().is_some() || holes.unchosen().is_some();
         Wanted::inputs(chooses && site.offset < self.end())
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use candle_core::{Device, Result, Tensor};
 
-use super::{AttentionKernel, Kept};
+use super::unchosen::unchosen;
+use super::{AttentionKernel, Kept, Unchosen};
 use crate::transfer;
 
 /// Split-K block size of decode. Keys are split at multiples of it, counted from the first key, and the partial sums are merged. A prefix
@@ -39,9 +40,10 @@ pub struct Site {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holes {
     holes: Arc<[Hole]>,
-    /// Keys that rows of a windowed layer see in addition to their window.
+    /// Keys that rows of a layer that chooses keys see in addition to its choice.
     shown: Arc<[Hole]>,
     kept: Option<Arc<Kept>>,
+    unchosen: Option<Arc<Unchosen>>,
 }
 
 /// Keys hidden from some rows, as positions in the sequence. An end of `usize::MAX` is open and includes tokens yet to be generated.
@@ -59,7 +61,7 @@ impl Holes {
         Holes { holes: holes.into(), ..Holes::default() }
     }
 
-    /// The inverse: shows rows of a windowed layer keys outside their window. The layer's cache must keep all keys
+    /// The inverse: shows rows of a layer that chooses keys some outside their choice. The cache of a windowed layer must keep all keys
     /// ([`crate::model::Decoder::whole_cache`]).
     pub fn of_shown(shown: Vec<Hole>) -> Self {
         Holes { shown: shown.into(), ..Holes::default() }
@@ -75,12 +77,31 @@ impl Holes {
         self.kept.as_ref()
     }
 
-    /// True if nothing is hidden, nor shown outside a window.
-    pub fn is_empty(&self) -> bool {
-        self.holes.is_empty() && !self.shows() && self.kept.is_none()
+    /// Also hides the keys that an indexer did not choose.
+    #[must_use]
+    pub fn choosing(self, unchosen: Arc<Unchosen>) -> Self {
+        Holes { unchosen: Some(unchosen), ..self }
     }
 
-    /// True if rows see keys outside their window.
+    /// The keys that an indexer did not choose, where the layer has a choice.
+    pub fn unchosen(&self) -> Option<&Unchosen> {
+        self.unchosen.as_deref()
+    }
+
+    /// The keys that an indexer does not choose for the row at `position`, which chooses the `count` largest of `scores` (one for each key
+    /// from position 0 on) among the keys that are not hidden from it, and in addition all that are shown to it.
+    pub(crate) fn unchosen_by(&self, scores: &[f32], position: usize, count: usize) -> Vec<Range<usize>> {
+        let hidden = merged(keys_of(&self.holes, position).collect());
+        unchosen(scores, count, &hidden, keys_of(&self.shown, position))
+    }
+
+    /// True if nothing is hidden, nor shown outside a choice.
+    pub fn is_empty(&self) -> bool {
+        let chooses = self.unchosen().is_some_and(|unchosen| !unchosen.is_empty());
+        self.holes.is_empty() && !self.shows() && self.kept.is_none() && !chooses
+    }
+
+    /// True if rows see keys outside their window or choice.
     pub(super) fn shows(&self) -> bool {
         !self.shown.is_empty()
     }
@@ -92,6 +113,7 @@ impl Holes {
             holes: both(&self.holes, &other.holes),
             shown: both(&self.shown, &other.shown),
             kept: self.kept.clone().or_else(|| other.kept.clone()),
+            unchosen: self.unchosen.clone().or_else(|| other.unchosen.clone()),
         }
     }
 
@@ -118,12 +140,17 @@ impl Holes {
                 .collect()
         };
         let (holes, shown) = (before(&self.holes), before(&self.shown));
-        Holes { holes, shown, kept: self.kept.clone().filter(|kept| kept.from < end) }
+        let kept = self.kept.clone().filter(|kept| kept.from < end);
+        Holes { holes, shown, kept, unchosen: self.unchosen.clone() }
     }
 
     /// Keys hidden from the row at `position`: ascending, disjoint, non-adjacent ranges.
     pub fn from_row(&self, position: usize) -> Vec<Range<usize>> {
-        merged(keys_of(&self.holes, position).collect())
+        let unchosen = self.unchosen().map_or(&[][..], |unchosen| unchosen.row(position));
+        match self.holes.is_empty() {
+            true => unchosen.to_vec(),
+            false => merged(keys_of(&self.holes, position).chain(unchosen.iter().cloned()).collect()),
+        }
     }
 
     /// As `from_row`, for a layer of this window that is lifted: without what is shown, the keys before it are hidden, too.

@@ -104,7 +104,9 @@ impl QuerySums {
 
 /// Full-attention softmax layers with keys of their own: those whose keys are evicted.
 pub(super) fn evicting(spec: &DecoderSpec) -> impl Iterator<Item = (usize, &AttentionSpec)> {
-    let keeps = |a: &AttentionSpec| a.window.is_none() && !matches!(a.key_values, KeyValues::Of(_));
+    let keeps = |a: &AttentionSpec| {
+        a.window.is_none() && !a.is_indexed() && !matches!(a.key_values, KeyValues::Of(_))
+    };
     let full = move |layer: &LayerSpec| layer.attention().is_some_and(keeps);
     let full = spec.layers.iter().enumerate().filter(move |(_, layer)| full(layer));
     full.filter_map(|(layer, spec)| Some((layer, spec.attention()?)))

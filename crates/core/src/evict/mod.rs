@@ -151,8 +151,8 @@ impl Eviction {
         let (spec, budget) = (decoder.spec(), self.evict.keep.of(self.at));
         if evicting(spec).next().is_none() {
             candle_core::bail!(
-                "eviction `{}`: this model has no full-attention layer, and sliding-window and linear layers keep what they have; leave \
-                 the eviction out",
+                "eviction `{}`: this model has no full-attention layer; sliding-window and linear layers keep what they have, and rows of \
+                 sparse attention choose among all keys themselves; leave the eviction out",
                 self.evict
             );
         }

@@ -3,14 +3,16 @@
 use candle_core::{DType, Tensor};
 use half::{bf16, f16};
 
+use super::arch::paired;
 use super::layers::{
-    Attention, Convolution, DeltaNet, Embedding, Experts, Grouped, Inputs, LatentAttention, LayerEmbeddings,
-    LayerInput, Mamba2, Mlp, OwnNorms, PerHead, Phase, Projection, Projections, RmsNorm, ShortConv,
+    Attention, Convolution, DeltaNet, Embedding, Experts, Grouped, Indexer, Inputs, LatentAttention,
+    LayerEmbeddings, LayerInput, Mamba2, Mlp, OwnNorms, PerHead, Phase, Projection, Projections, RmsNorm,
+    ShortConv,
 };
 use super::{
-    Activation, AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, KeyValues,
-    LatentSpec, LayerNorms, LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec, QkNorm, Routing,
-    ShortConvSpec,
+    Activation, AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, IndexerSpec,
+    KeyValues, LatentSpec, LayerNorms, LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec,
+    QkNorm, Routing, ShortConvSpec,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
@@ -241,6 +243,12 @@ fn latent_attention(
         Ok((norm, loader.linear(&format!("{name}.q_b_proj"), wide, between, false)?))
     };
     let queries = query_rank.map(second).transpose()?;
+    let indexer = match (latent.indexer(), query_rank) {
+        (Some(spec), Some(between)) => {
+            Some(indexer(loader, &format!("{name}.indexer"), spec, [hidden, between, rotated])?)
+        }
+        _ => None,
+    };
     // (heads, plain, rank) and (heads, value, rank).
     let (keys, values) = if loader.has(&format!("{name}.k_b_proj.weight")) {
         let keys = loader.tensor_f32(&format!("{name}.k_b_proj.weight"), &[a.heads, rank, plain])?;
@@ -263,10 +271,34 @@ fn latent_attention(
         values: per_head(&values)?,
         inputs: Projections::new(inputs)?,
         queries,
+        indexer,
         norm: norm(loader, &format!("{name}.kv_a_layernorm"), rank, NORM)?,
         o: loader.linear(&format!("{name}.o_proj"), hidden, a.heads * value, false)?,
         latent,
         spec: a.clone(),
+    })
+}
+
+/// `hidden`, `between`: widths of its inputs; `rotated`: dimensions that turn.
+fn indexer(
+    loader: &mut Loader,
+    name: &str,
+    spec: IndexerSpec,
+    [hidden, between, rotated]: [usize; 3],
+) -> Result<Indexer, ModelError> {
+    let IndexerSpec { heads, width, interleaved, .. } = spec;
+    let mut norm = |part: &str| -> Result<_, ModelError> {
+        let norm = loader.tensor_f32(&format!("{name}.k_norm.{part}"), &[width])?;
+        // As the rows of the projection before it.
+        let order = (0..width).map(|i| if interleaved { paired(i, rotated) } else { i } as u32);
+        Ok(norm.index_select(&Tensor::from_iter(order, norm.device())?, 0)?)
+    };
+    Ok(Indexer {
+        spec,
+        norm: [norm("weight")?, norm("bias")?],
+        queries: loader.linear(&format!("{name}.wq_b"), heads * width, between, false)?,
+        keys: loader.linear(&format!("{name}.wk"), width, hidden, false)?,
+        weights: loader.linear(&format!("{name}.weights_proj"), heads, hidden, false)?,
     })
 }
 

@@ -11,6 +11,7 @@ use crate::attention::SPLIT_K;
 
 mod branch;
 mod fork;
+mod index;
 mod rows;
 
 pub use branch::{Branch, branch_bytes, branch_rows};
@@ -61,18 +62,24 @@ enum Saved {
 
 #[derive(Debug)]
 enum LayerCache {
-    /// Keys and values from the cache's start on, both (kv_heads, capacity - start, head_dim).
-    Full {
-        k: Tensor,
-        /// `None` in latent attention, whose keys are the values.
-        v: Option<Tensor>,
-    },
+    Full(Buffers),
     Windowed(Windowed),
     State(LayerState),
     /// The layer is a feed-forward block alone.
     Nothing,
     /// Keys and values are those of this earlier layer.
     Shared(usize),
+}
+
+/// A layer's keys and values from the cache's start on.
+#[derive(Debug)]
+struct Buffers {
+    /// (kv_heads, capacity - start, head_dim)
+    k: Tensor,
+    /// As `k`; `None` in latent attention, whose keys are the values.
+    v: Option<Tensor>,
+    /// An indexer's keys, if the layer has one: (1, capacity - start, width).
+    index: Option<Tensor>,
 }
 
 /// Keys and values of a sliding window: positions `first..first + held` at the start of buffers that are compacted when full.
@@ -111,7 +118,8 @@ impl LayerCache {
                 LayerCache::Shared(source)
             }
             MixerSpec::Attention(a @ AttentionSpec { kv_heads, head_dim, .. }) => {
-                let zeros = |rows| Tensor::zeros((*kv_heads, rows, *head_dim), formats.cache, device);
+                let buffer = |heads, rows, width| Tensor::zeros((heads, rows, width), formats.cache, device);
+                let zeros = |rows| buffer(*kv_heads, rows, *head_dim);
                 let grid = grid(formats);
                 match a.window {
                     Some(window) if window_rows(window, WINDOW_ROOM, capacity, grid) < capacity => {
@@ -125,10 +133,11 @@ impl LayerCache {
                             held: 0,
                         })
                     }
-                    _ => LayerCache::Full {
+                    _ => LayerCache::Full(Buffers {
                         k: zeros(capacity)?,
                         v: a.latent.is_none().then(|| zeros(capacity)).transpose()?,
-                    },
+                        index: a.indexer().map(|spec| buffer(1, capacity, spec.width)).transpose()?,
+                    }),
                 }
             }
             MixerSpec::DeltaNet(d) => LayerCache::State(LayerState::zero(&d.state(), formats, device)?),
@@ -140,7 +149,7 @@ impl LayerCache {
 
     fn reset(&mut self) -> Result<()> {
         match self {
-            LayerCache::Full { .. } | LayerCache::Nothing | LayerCache::Shared(_) => {}
+            LayerCache::Full(_) | LayerCache::Nothing | LayerCache::Shared(_) => {}
             LayerCache::Windowed(windowed) => (windowed.first, windowed.held) = (0, 0),
             LayerCache::State(LayerState { conv, memory }) => {
                 *conv = conv.zeros_like()?;
@@ -172,9 +181,24 @@ fn grid(formats: &Formats) -> usize {
     if formats.activations == DType::F32 { SPLIT_K } else { 1 }
 }
 
-/// The first `rows` rows of keys and values, which are the keys where there are none.
-fn views(k: &Tensor, v: Option<&Tensor>, rows: usize) -> Result<(Tensor, Tensor)> {
-    Ok((k.narrow(1, 0, rows)?, v.unwrap_or(k).narrow(1, 0, rows)?))
+impl Buffers {
+    /// The first `rows` rows of keys and values.
+    fn views(&self, rows: usize) -> Result<(Tensor, Tensor)> {
+        Ok((self.k.narrow(1, 0, rows)?, self.v.as_ref().unwrap_or(&self.k).narrow(1, 0, rows)?))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Tensor> {
+        [Some(&self.k), self.v.as_ref(), self.index.as_ref()].into_iter().flatten()
+    }
+
+    /// Other buffers, made of each of these.
+    fn map(&self, mut made: impl FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        Ok(Buffers {
+            k: made(&self.k)?,
+            v: self.v.as_ref().map(&mut made).transpose()?,
+            index: self.index.as_ref().map(&mut made).transpose()?,
+        })
+    }
 }
 
 /// Copies `rows` rows of a buffer (heads, rows, d), for writing back into it. `None` for 0 rows: devices have no empty allocations.
@@ -413,9 +437,9 @@ impl Cache {
             );
         }
         match &mut self.layers[layer] {
-            LayerCache::Full { k: all_k, v: all_v } => {
-                all_k.slice_set(&k.contiguous()?, 1, self.length - self.start)?;
-                if let Some(all_v) = all_v {
+            LayerCache::Full(all) => {
+                all.k.slice_set(&k.contiguous()?, 1, self.length - self.start)?;
+                if let Some(all_v) = &all.v {
                     all_v.slice_set(&v.contiguous()?, 1, self.length - self.start)?;
                 }
             }
@@ -428,9 +452,8 @@ impl Cache {
             }
         }
         match &self.layers[self.holder(layer)] {
-            LayerCache::Full { k, v } => {
-                let held = end - self.start;
-                let (k, v) = views(k, v.as_ref(), held)?;
+            LayerCache::Full(all) => {
+                let (k, v) = all.views(end - self.start)?;
                 Ok(Seen { k, v, first: self.start })
             }
             LayerCache::Windowed(windowed) => windowed.seen(self.length),

@@ -200,6 +200,7 @@ impl Decoder {
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)), normed and scaled as the spec says.
         let positions = kv.positions(l);
         let mut ropes = self.ropes.of(&positions, self.formats.activations);
+        let mut choice = Vec::new();
         for (i, layer) in self.layers.iter().enumerate() {
             let device = &self.devices[i];
             if i > 0 && !device.same_device(&self.devices[i - 1]) {
@@ -230,7 +231,7 @@ impl Decoder {
                     }
                     Mixer::Latent(latent) => {
                         let rope = ropes.get(&latent.spec.rope, device)?;
-                        latent.forward(i, &h, rope, &mut kv, phase)?
+                        latent.forward(i, &h, rope, &mut kv, &mut choice, phase)?
                     }
                     Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, &mut kv, phase)?,
                     Mixer::ShortConv(conv) => conv.forward(i, &h, &mut kv, phase)?,

@@ -4,6 +4,7 @@
 //! decoder passes the view to the token mixers: attention appends keys and values and attends, recurrent mixers advance their state.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use candle_core::{DType, Result, Tensor};
 
@@ -11,8 +12,14 @@ use super::cache::{LayerState, Seen, runs};
 use super::{Branch, Cache};
 use crate::attention::{
     self, DeltaSite, Event, Holes, LayerHoles, NoObserver, Observer, Point, Residual, Site, Tail, Term,
+    Unchosen,
 };
 use crate::bfloat;
+
+mod choice;
+
+pub(super) use choice::Choice;
+use choice::narrowed;
 
 /// Destination of a forward pass's tokens.
 pub(super) enum KvView<'a> {
@@ -193,6 +200,16 @@ impl KvView<'_> {
     /// Appends a layer's keys and values, both (l, kv_heads, head_dim), and attends with its queries `q` (l, heads, head_dim). Sets the
     /// positions of `site`. Returns (l, heads, head_dim).
     pub fn attend(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, site: Site) -> Result<Tensor> {
+        self.attend_chosen([q, k, v], site, &[])
+    }
+
+    /// [`KvView::attend`] of rows that see the keys of a [`KvView::choose`], or all if it is empty.
+    pub fn attend_chosen(
+        &mut self,
+        [q, k, v]: [&Tensor; 3],
+        site: Site,
+        choice: &[Arc<Unchosen>],
+    ) -> Result<Tensor> {
         // Cache layout: (kv_heads, position, head_dim), in the cache's dtype.
         let dtype = self.cache_dtype();
         let kept = |x: &Tensor| bfloat::to_dtype(&x.transpose(0, 1)?, dtype.unwrap_or(x.dtype()));
@@ -201,7 +218,8 @@ impl KvView<'_> {
             KvView::Sequence { cache, pass } => {
                 let offset = cache.len();
                 let seen = cache.append(site.layer, &k, &v)?;
-                let site = Site { offset, first_key: seen.first, holes: pass.holes(site.layer), ..site };
+                let holes = narrowed(pass.holes(site.layer), choice, 0);
+                let site = Site { offset, first_key: seen.first, holes, ..site };
                 attention::run(q, &seen.k, &seen.v, &site, pass.observer)
             }
             KvView::Variants { cache, holes } => {
@@ -218,10 +236,10 @@ impl KvView<'_> {
                     let own =
                         (0..holes.len()).map(|nth| Ok((k.narrow(1, nth * l, l)?, v.narrow(1, nth * l, l)?)));
                     let own = own.collect::<Result<Vec<_>>>()?;
-                    let tails = own.iter().zip(*holes).map(|((k, v), holes)| Tail {
+                    let tails = own.iter().zip(*holes).enumerate().map(|(nth, ((k, v), holes))| Tail {
                         k,
                         v,
-                        holes: holes.of(layer),
+                        holes: narrowed(holes.of(layer), choice, nth),
                         observer: None,
                     });
                     let site = Site { offset, first_key: 0, ..site };
@@ -232,8 +250,8 @@ impl KvView<'_> {
                     let (k, v) = (k.narrow(1, nth * l, l)?, v.narrow(1, nth * l, l)?);
                     // Each reading overwrites the previous one.
                     cache.append_for(layer, &k, &v, |seen| {
-                        let site =
-                            Site { offset, first_key: seen.first, holes: holes.of(layer), ..site.clone() };
+                        let holes = narrowed(holes.of(layer), choice, nth);
+                        let site = Site { offset, first_key: seen.first, holes, ..site.clone() };
                         attention::run(&q.narrow(0, nth * l, l)?, &seen.k, &seen.v, &site, &mut NoObserver)
                     })
                 });
@@ -243,13 +261,14 @@ impl KvView<'_> {
                 // All of the pass's rows first: later ones see them.
                 cache.write_rows(site.layer, positions, &k, &v)?;
                 let mut first = 0;
-                let out = runs(positions).into_iter().map(|run| {
+                let out = runs(positions).into_iter().enumerate().map(|(nth, run)| {
                     let Some((k, v)) = cache.before(site.layer, run.end)? else {
                         candle_core::bail!("This is a bug: layer {} does not keep all keys", site.layer)
                     };
                     let q = q.narrow(0, first, run.len())?;
                     first += run.len();
-                    let site = Site { offset: run.start, first_key: 0, ..site.clone() };
+                    let holes = narrowed(Holes::default(), choice, nth);
+                    let site = Site { offset: run.start, first_key: 0, holes, ..site.clone() };
                     attention::run(&q, &k, &v, &site, &mut NoObserver)
                 });
                 Tensor::cat(&out.collect::<Result<Vec<_>>>()?, 0)
@@ -260,7 +279,9 @@ impl KvView<'_> {
                 for group in groups {
                     let rows = group.1.len();
                     let part = |x: &Tensor, dim| x.narrow(dim, first, rows);
-                    out.push(attend_group(group, &part(q, 0)?, &part(&k, 1)?, &part(&v, 1)?, &site)?);
+                    let choice = choice.get(first..first + rows).unwrap_or_default();
+                    let parts = [part(q, 0)?, part(&k, 1)?, part(&v, 1)?];
+                    out.push(attend_group(group, parts.each_ref(), &site, choice)?);
                     first += rows;
                 }
                 Tensor::cat(&out, 0)
@@ -309,13 +330,12 @@ impl KvView<'_> {
     }
 }
 
-/// [`KvView::attend`] for a group: `q` (branches, heads, head_dim), `k` and `v` (kv_heads, branches, head_dim).
+/// [`KvView::attend_chosen`] for a group: `q` (branches, heads, head_dim), `k` and `v` (kv_heads, branches, head_dim).
 fn attend_group(
     (trunk, rows): &mut Group<'_>,
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
+    [q, k, v]: [&Tensor; 3],
     site: &Site,
+    choice: &[Arc<Unchosen>],
 ) -> Result<Tensor> {
     let seen = rows.iter_mut().enumerate().map(|(row, (branch, _))| {
         branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
@@ -324,7 +344,8 @@ fn attend_group(
     let start = rows.first().map_or(0, |(branch, _)| branch.start());
     if let Some((k, v)) = trunk.before(site.layer, start)? {
         for (row, (seen, (branch, pass))) in seen.iter().zip(rows.iter_mut()).enumerate() {
-            let site = Site { offset: branch.tokens(), holes: pass.holes(site.layer), ..site.clone() };
+            let holes = narrowed(pass.holes(site.layer), choice, row);
+            let site = Site { offset: branch.tokens(), holes, ..site.clone() };
             show_whole([&k, &v], seen, &q.narrow(0, row, 1)?, &site, pass.observer)?;
         }
         if rows.iter().any(|(_, pass)| pass.holes(site.layer).kept().is_some()) {
@@ -333,8 +354,8 @@ fn attend_group(
             });
             return Tensor::cat(&outs.collect::<Result<Vec<_>>>()?, 0);
         }
-        let tails = seen.iter().zip(rows).map(|(seen, (_, pass))| {
-            let holes = pass.holes(site.layer);
+        let tails = seen.iter().zip(rows).enumerate().map(|(row, (seen, (_, pass)))| {
+            let holes = narrowed(pass.holes(site.layer), choice, row);
             Tail { k: &seen.k, v: &seen.v, holes, observer: Some(&mut *pass.observer) }
         });
         let mut tails: Vec<Tail<'_>> = tails.collect();

@@ -31,7 +31,7 @@ use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
-    KeyValues, LatentSpec, LayerNorms, LayerSpec, MAX_LAYERS, Mamba2Spec, MixerSpec, MlpSpec, NormSpec,
-    QkNorm, RopeScaling, RopeSpec, Routing, ShortConvSpec, StateSpec, Yarn,
+    IndexerSpec, KeyValues, LatentSpec, LayerNorms, LayerSpec, MAX_LAYERS, Mamba2Spec, MixerSpec, MlpSpec,
+    NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Sees, ShortConvSpec, StateSpec, Yarn,
 };
 pub use weightless::{Fill, Weightless};

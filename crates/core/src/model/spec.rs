@@ -11,7 +11,7 @@ mod latent;
 mod parameters;
 mod recurrent;
 
-pub use latent::LatentSpec;
+pub use latent::{IndexerSpec, LatentSpec, Sees};
 pub use recurrent::{DeltaNetSpec, Mamba2Spec, ShortConvSpec, StateSpec};
 
 /// A decoder-only transformer.
@@ -50,7 +50,9 @@ impl DecoderSpec {
     /// Kind of each layer, for knock-outs.
     pub fn layer_kinds(&self) -> Vec<LayerKind> {
         let kind = |layer: &LayerSpec| match &layer.mixer {
-            MixerSpec::Attention(a) => LayerKind::Softmax { window: a.window, sinks: a.sinks },
+            MixerSpec::Attention(a) => {
+                LayerKind::Softmax { window: a.window, sinks: a.sinks, indexed: a.is_indexed() }
+            }
             _ => LayerKind::Linear,
         };
         self.layers.iter().map(kind).collect()
@@ -196,9 +198,20 @@ impl AttentionSpec {
         self.latent.map_or(self.head_dim, |latent| latent.plain + self.rope.dims)
     }
 
-    /// Numbers that the cache keeps of a token: keys and values, or latent keys, which are the values.
+    /// True if an indexer chooses the keys that a row sees: the layer's own, or that of a layer before.
+    pub fn is_indexed(&self) -> bool {
+        self.latent.is_some_and(|latent| latent.sees != Sees::All)
+    }
+
+    /// The indexer that chooses the layer's keys, if it has one of its own.
+    pub fn indexer(&self) -> Option<IndexerSpec> {
+        self.latent.and_then(|latent| latent.indexer())
+    }
+
+    /// Numbers that the cache keeps of a token: keys and values, or latent keys, which are the values, and an indexer's key.
     pub fn cached(&self) -> usize {
-        self.kv_heads * self.head_dim * if self.latent.is_some() { 1 } else { 2 }
+        let buffers = if self.latent.is_some() { 1 } else { 2 };
+        self.kv_heads * self.head_dim * buffers + self.indexer().map_or(0, |indexer| indexer.width)
     }
 
     /// The properties that select its kernel, for a dtype.

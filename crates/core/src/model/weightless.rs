@@ -148,8 +148,8 @@ mod tests {
     use super::*;
     use crate::attention::NoObserver;
 
-    /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, experts with every routing, and latent.
-    const TINY: [&str; 18] = [
+    /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, experts with every routing, latent, and with indexers.
+    const TINY: [&str; 20] = [
         "llama-tiny",
         "smollm3-tiny",
         "qwen2-tiny",
@@ -165,6 +165,8 @@ mod tests {
         "granite-hybrid-moe-tiny",
         "nemotron-h-moe-tiny",
         "deepseek-v2-tiny",
+        "deepseek-v32-tiny",
+        "glm-moe-dsa-tiny",
         "mistral4-nested-tiny",
         "gemma4-tiny",
         "gemma4-moe-nested-tiny",

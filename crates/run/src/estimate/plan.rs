@@ -12,7 +12,7 @@ use palimpsest_core::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, Share, available_bytes, gigabytes, in_words,
 };
 use palimpsest_core::engine::{self, DeviceName};
-use palimpsest_core::model::{Kept, MixerSpec, ModelDescription};
+use palimpsest_core::model::{AttentionSpec, Kept, MixerSpec, ModelDescription};
 use palimpsest_data::benchmarks;
 use palimpsest_data::ground::table::columns;
 
@@ -211,6 +211,10 @@ fn table(
     let mut layers = format!("{} layers", spec.layers.len());
     if windowed > 0 {
         layers += &format!(", {windowed} with a window");
+    }
+    let indexed = spec.layers.iter().filter(|l| l.attention().is_some_and(AttentionSpec::is_indexed)).count();
+    if indexed > 0 {
+        layers += &format!(", {indexed} with chosen keys");
     }
     if linear > 0 {
         layers += &format!(", {linear} with linear attention");

@@ -6,8 +6,10 @@ use anyhow::{Context, ensure};
 use candle_core::{DType, Device, Tensor};
 use ndarray::Array2;
 use palimpsest_core::attention::LayerKind;
+use palimpsest_core::engine::Engine;
 use palimpsest_data::ground::table::columns;
 
+use super::choices::Choices;
 use super::job::TraceJob;
 use super::request::ObserveRequest;
 
@@ -98,14 +100,21 @@ impl Dump {
         TraceJob::new(request, self.tokens.clone(), Vec::new(), Vec::new(), None, place)
     }
 
-    /// Differences by tensor. `logits` (positions, vocab): of the last positions. `tolerance`: the largest that is allowed.
+    /// Differences by tensor. `logits` (positions, vocab): of the last positions. `tolerance`: the largest that is allowed. Choices of
+    /// indexers are read in a pass of `engine`.
     pub fn differences(
         &self,
         logits: &Array2<f32>,
-        kinds: &[LayerKind],
+        engine: &Engine,
         tolerance: f64,
     ) -> anyhow::Result<Vec<Difference>> {
-        let n = self.tokens.len();
+        let (n, kinds) = (self.tokens.len(), engine.decoder().spec().layer_kinds());
+        let indexed =
+            |layer: &usize| matches!(kinds.get(*layer), Some(LayerKind::Softmax { indexed: true, .. }));
+        let choices = match self.selected.iter().any(|(layer, _)| indexed(layer)) {
+            true => Choices::read(engine, &self.tokens)?,
+            false => Choices::default(),
+        };
         let mut found = Vec::new();
         if let Some(theirs) = &self.logits {
             let ours = |row: usize| -> Option<Vec<f32>> {
@@ -126,7 +135,12 @@ impl Dump {
             };
             let ours = |row: usize| -> Option<Vec<f32>> {
                 let first = window.map_or(0, |window| (row + 1).saturating_sub(window));
-                Some((0..n).map(|key| f32::from(u8::from((first..=row).contains(&key)))).collect())
+                let chosen = choices.row(*layer, row);
+                let sees = |key: usize| match chosen {
+                    Some(chosen) => chosen.get(key).is_some_and(|chosen| *chosen),
+                    None => (first..=row).contains(&key),
+                };
+                Some((0..n).map(|key| f32::from(u8::from(sees(key)))).collect())
             };
             let theirs: Vec<Vec<f32>> = theirs
                 .iter()

@@ -4,7 +4,7 @@
 
 use palimpsest_core::model::arch::ARCHITECTURES;
 use palimpsest_core::model::{
-    DecoderSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, ModelDescription, ModelError,
+    DecoderSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, ModelDescription, ModelError, Sees,
 };
 
 pub const FILL: Fill = Fill::Random { seed: 9 };
@@ -32,7 +32,9 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "nemotron-3-nano-30b-a3b",
     "deepseek-v2-lite-chat",
     "deepseek-v3",
+    "deepseek-v3.2",
     "glm-4.7-flash",
+    "glm-5",
     "mistral-small-4-119b",
     "gemma4-e4b",
 ];
@@ -114,6 +116,10 @@ fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
                 if let Some(latent) = &mut a.latent {
                     (a.heads, a.kv_heads) = (4, 1);
                     latent.query_rank = latent.query_rank.map(|rank| rank.min(HIDDEN));
+                    // A row chooses more keys than the prompts have: where scores all but tie, devices would choose others.
+                    if let Sees::Chosen(indexer) = &mut latent.sees {
+                        indexer.heads = 4;
+                    }
                 }
                 a.window = a.window.map(|window| window.min(WINDOW));
             }

@@ -5,8 +5,8 @@ use candle_core::DType;
 use super::{DeviceName, MemoryRequest};
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::model::{
-    Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, Mamba2Spec, MixerSpec,
-    MlpSpec, Routing, ShortConvSpec,
+    Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, IndexerSpec, LayerSpec,
+    Mamba2Spec, MixerSpec, MlpSpec, Routing, ShortConvSpec,
 };
 
 /// Queries kept until their span ends, in linear-attention layers.
@@ -24,6 +24,8 @@ const BLOCK_KEYS: u64 = 1 << 14;
 /// Keys per partial sum of our kernels, for generated rows and for selected prompt rows.
 const PIECE_DECODED: u64 = 32;
 const PIECE: u64 = 1024;
+/// Products of an indexer's block of rows.
+const INDEX_PRODUCTS: u64 = 16 << 20;
 /// Row padding and keys per thread block of the half-precision kernels.
 const PASSING: u64 = 64;
 const KEYS_OF_BLOCK: u64 = 128;
@@ -83,7 +85,10 @@ pub fn layer_activations(
     let size = request.formats().activations.size_in_bytes() as u64;
     let hidden = n(spec.hidden);
     let mixer = match &layer.mixer {
-        MixerSpec::Attention(a) => l * attention_width(a, request, device) + attending(a, request, l, device),
+        MixerSpec::Attention(a) => {
+            let scratch = attending(a, request, l, device) + choosing(a, request, l, device);
+            l * attention_width(a, request, device) + scratch
+        }
         MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
         // Besides, x times its skip, and the gated and normed output, in f32.
         MixerSpec::Mamba2(m) => delta_net(&m.heads, l, size, device) + l * n(m.heads.values()) * 4 * 4,
@@ -140,6 +145,22 @@ fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceN
         },
         _ => score_block(a, request, BLOCK_ROWS.min(l), device),
     }
+}
+
+/// What an indexer needs for `l` rows: queries, its keys joined and in f32, products of a block of rows twice, and on the host the ranges
+/// that the rows do not choose.
+fn choosing(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceName) -> u64 {
+    let Some(IndexerSpec { heads, width, keys, .. }) = a.indexer() else { return 0 };
+    let (heads, width, context) = (n(heads), n(width), n(request.context));
+    let formats = request.formats();
+    let sizes = [formats.activations, formats.cache].map(|dtype| dtype.size_in_bytes() as u64);
+    let rows =
+        if device == DeviceName::Cpu { 1 } else { l.min((INDEX_PRODUCTS / (heads * context).max(1)).max(1)) };
+    let ranges = if device == DeviceName::Cpu { l * n(keys).min(context) * 16 } else { 0 };
+    l * heads * width * (2 * sizes[0] + 8)
+        + context * width * (sizes[1] + 4)
+        + 2 * rows * heads * context * 4
+        + ranges
 }
 
 /// Split-K scratch of `rows` queries: sum, max and weight per part of [`SPLIT_K`] keys and head, in f32; max and weight per piece.
@@ -206,16 +227,17 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     }
 }
 
-/// Bytes that the observer of choices keeps of a windowed layer: its keys, each branch's own, and sums by row and span.
+/// Bytes that the observer of choices keeps of a layer that chooses: a windowed layer's keys, each branch's own, and sums by row and span.
 pub fn observer_selected(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
-    let windowed = |a: &&AttentionSpec| request.observed.selected && a.window.is_some();
-    let Some(a) = layer.attention().filter(windowed) else { return 0 };
+    let chooses = |a: &&AttentionSpec| request.observed.selected && (a.window.is_some() || a.is_indexed());
+    let Some(a) = layer.attention().filter(chooses) else { return 0 };
     let (observed, branches) = (request.observed, request.branches);
     let context = n(request.context);
     let key = n(a.kv_heads) * n(a.head_dim) * request.formats().cache.size_in_bytes() as u64;
-    let tokens = context + n(branches.count) * n(branches.tokens).min(context);
+    let kept =
+        if a.window.is_some() { context + n(branches.count) * n(branches.tokens).min(context) } else { 0 };
     let generated = n(observed.generated).min(context) * n(branches.count.max(1));
-    tokens * key + generated * TENSOR + (n(observed.rows) + generated) * n(observed.keys) * 24
+    kept * key + generated * TENSOR + (n(observed.rows) + generated) * n(observed.keys) * 24
 }
 
 /// Observer state of a linear-attention layer while rows are pending: keys of the context in the model's dtype, decays and strengths in

@@ -54,15 +54,11 @@ fn v2(config: &Config) -> Result<DecoderSpec, ModelError> {
 }
 
 fn v3(config: &Config) -> Result<DecoderSpec, ModelError> {
-    config.expect_text("scoring_func", &["sigmoid"])?;
-    config.expect_text("topk_method", &["noaux_tc"])?;
-    decoder(config, "deepseek_v3", 3, sigmoid, false)
+    sigmoid_decoder(config, "deepseek_v3", 3)
 }
 
 fn glm4_moe_lite(config: &Config) -> Result<DecoderSpec, ModelError> {
-    config.expect_text("scoring_func", &["sigmoid"])?;
-    config.expect_text("topk_method", &["noaux_tc"])?;
-    decoder(config, "glm4_moe_lite", 1, sigmoid, false)
+    sigmoid_decoder(config, "glm4_moe_lite", 1)
 }
 
 fn mistral4(config: &Config) -> Result<DecoderSpec, ModelError> {
@@ -71,8 +67,16 @@ fn mistral4(config: &Config) -> Result<DecoderSpec, ModelError> {
     decoder(config, "mistral4", 0, softmax, true)
 }
 
-fn sigmoid(normalise: Option<f64>, scale: f64, groups: Groups) -> Routing {
-    Routing::Sigmoid { normalise, scale, groups }
+/// `first_dense`: leading layers without experts, where the config does not say.
+pub fn sigmoid_decoder(
+    config: &Config,
+    name: &'static str,
+    first_dense: usize,
+) -> Result<DecoderSpec, ModelError> {
+    config.expect_text("scoring_func", &["sigmoid"])?;
+    config.expect_text("topk_method", &["noaux_tc"])?;
+    let sigmoid: Route = |normalise, scale, groups| Routing::Sigmoid { normalise, scale, groups };
+    decoder(config, name, first_dense, sigmoid, false)
 }
 
 /// `first_dense`: leading layers without experts, where the config does not say; `query_beta`: queries are scaled by position.

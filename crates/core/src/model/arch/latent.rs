@@ -3,7 +3,7 @@
 use super::base::{Base, head_fault};
 use super::config::{Config, Key};
 use super::{Names, Rows, rope};
-use crate::model::{AttentionSpec, LatentSpec, LayerSpec, ModelError, RopeScaling};
+use crate::model::{AttentionSpec, LatentSpec, LayerSpec, ModelError, RopeScaling, Sees};
 
 pub const NAMES: Names = Names {
     hf_parts: pairs_apart,
@@ -24,19 +24,32 @@ pub const NAMES: Names = Names {
 /// Rows of the projections with rotated dimensions, where the file has neighbours turn together: with each pair half a width apart.
 fn pairs_apart(part: &str, layer: &LayerSpec) -> Option<(&'static str, usize, Rows)> {
     let a = layer.attention()?;
-    let latent = a.latent.filter(|latent| latent.interleaved)?;
-    let (name, heads, plain) = match part {
-        "self_attn.q_proj" => ("self_attn.q_proj", a.heads, latent.plain),
-        "self_attn.q_b_proj" => ("self_attn.q_b_proj", a.heads, latent.plain),
-        "self_attn.kv_a_proj_with_mqa" => ("self_attn.kv_a_proj_with_mqa", 1, latent.rank),
+    let latent = a.latent?;
+    let (rotated, indexer) = (a.rope.dims, latent.indexer().filter(|indexer| indexer.interleaved));
+    // Tensor, heads, and a head's dimensions before and after those that turn.
+    let (name, heads, before, after) = match (part, indexer) {
+        ("self_attn.indexer.wq_b", Some(own)) => {
+            ("self_attn.indexer.wq_b", own.heads, 0, own.width - rotated)
+        }
+        ("self_attn.indexer.wk", Some(own)) => ("self_attn.indexer.wk", 1, 0, own.width - rotated),
+        _ if !latent.interleaved => return None,
+        ("self_attn.q_proj", _) => ("self_attn.q_proj", a.heads, latent.plain, 0),
+        ("self_attn.q_b_proj", _) => ("self_attn.q_b_proj", a.heads, latent.plain, 0),
+        ("self_attn.kv_a_proj_with_mqa", _) => ("self_attn.kv_a_proj_with_mqa", 1, latent.rank, 0),
         _ => return None,
     };
-    let (width, half) = (plain + a.rope.dims, a.rope.dims / 2);
-    let rows = (0..heads * width).map(move |row| match (row % width).checked_sub(plain) {
+    let width = before + rotated + after;
+    let rows = (0..heads * width).map(move |row| match (row % width).checked_sub(before) {
+        Some(i) => row - i + paired(i, rotated),
         None => row,
-        Some(i) => row - i + 2 * (i % half) + i / half,
     });
     Some((name, heads * width, Box::new(rows)))
+}
+
+/// The place in a file in which neighbours turn together of dimension `i`, of which the first `rotated` turn in pairs half of them apart.
+pub fn paired(i: usize, rotated: usize) -> usize {
+    let half = rotated / 2;
+    if i < rotated { 2 * (i % half) + i / half } else { i }
 }
 
 /// `query_beta`: queries are scaled by position.
@@ -90,7 +103,7 @@ pub fn attention(config: &Config, base: &Base, query_beta: bool) -> Result<Atten
     if let RopeScaling::Yarn(yarn) = &rope.scaling {
         scale *= (0.1 * yarn.score_scale * yarn.factor.max(1.0).ln() + 1.0).powi(2);
     }
-    let latent = LatentSpec { rank, plain, value, query_rank, interleaved };
+    let latent = LatentSpec { rank, plain, value, query_rank, interleaved, sees: Sees::All };
     Ok(AttentionSpec {
         kv_heads: 1,
         head_dim: rotated + rank,

@@ -37,12 +37,14 @@ mod qwen3_moe;
 mod qwen3_next;
 mod rope;
 mod smollm3;
+mod sparse;
 
 pub use architecture::Architecture;
 pub(super) use architecture::{Names, Rows};
 use config::Config;
 use fields::Fields;
 pub use fields::parse;
+pub(super) use latent::paired;
 use meta::Meta;
 
 /// Supported architectures.
@@ -71,6 +73,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::V3,
     deepseek::GLM4_MOE_LITE,
     deepseek::MISTRAL4,
+    sparse::DEEPSEEK_V32,
+    sparse::GLM_MOE_DSA,
     gemma4::GEMMA4,
 ];
 

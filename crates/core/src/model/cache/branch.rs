@@ -6,7 +6,7 @@
 use candle_core::{Result, Tensor};
 
 use super::fork::{copy_rows, of_rows};
-use super::{Cache, LayerCache, Saved, Windowed, cache_bytes, views};
+use super::{Cache, LayerCache, Saved, Windowed, cache_bytes};
 use crate::attention::SPLIT_K;
 use crate::model::{Formats, MixerSpec};
 
@@ -78,23 +78,23 @@ impl Cache {
     fn continued(&self, trunk: Option<&Cache>, start: usize, capacity: usize) -> Result<Branch> {
         let (old, length) = (self.start, self.length);
         let layers = self.layers.iter().enumerate().map(|(i, layer)| match layer {
-            LayerCache::Full { k, v } => {
-                let above = match trunk.map(|trunk| &trunk.layers[i]) {
-                    Some(LayerCache::Full { k, v }) => [Some(k), v.as_ref()],
-                    _ => [None, None],
+            LayerCache::Full(all) => {
+                let above: Vec<&Tensor> = match trunk.map(|trunk| &trunk.layers[i]) {
+                    Some(LayerCache::Full(above)) => above.all().collect(),
+                    _ => Vec::new(),
                 };
-                let tail = |own: &Tensor, above: Option<&Tensor>| {
+                let mut above = above.into_iter();
+                let tails = all.map(|own| {
                     // Devices have no empty allocations.
                     let tail = of_rows(own, (capacity - start).max(1))?;
-                    if let Some(above) = above {
+                    if let Some(above) = above.next() {
                         copy_rows(above, start..old, &tail, 0)?;
                     }
                     let first = start.max(old);
                     copy_rows(own, first - old..length - old, &tail, first - start)?;
-                    Ok::<_, candle_core::Error>(tail)
-                };
-                let v = v.as_ref().map(|v| tail(v, above[1])).transpose()?;
-                Ok(LayerCache::Full { k: tail(k, above[0])?, v })
+                    Ok(tail)
+                });
+                Ok(LayerCache::Full(tails?))
             }
             LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
             LayerCache::State(state) => Ok(LayerCache::State(state.clone())),
@@ -109,7 +109,7 @@ impl Cache {
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
     pub(crate) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
         match &self.layers[self.holder(layer)] {
-            LayerCache::Full { k, v } => views(k, v.as_ref(), end).map(Some),
+            LayerCache::Full(all) => all.views(end).map(Some),
             _ => Ok(None),
         }
     }

@@ -10,10 +10,7 @@ impl Cache {
     pub fn empty_like(&self, capacity: usize) -> Result<Cache> {
         let capacity = capacity.max(1);
         let layers = self.layers.iter().map(|layer| match layer {
-            LayerCache::Full { k, v } => {
-                let v = v.as_ref().map(|v| of_rows(v, capacity)).transpose()?;
-                Ok(LayerCache::Full { k: of_rows(k, capacity)?, v })
-            }
+            LayerCache::Full(all) => all.map(|buffer| of_rows(buffer, capacity)).map(LayerCache::Full),
             LayerCache::Windowed(windowed) => windowed.empty_like(capacity).map(LayerCache::Windowed),
             LayerCache::State(state) => {
                 let mut layer = LayerCache::State(state.clone());
@@ -46,11 +43,10 @@ impl Cache {
         if held == 0 {
             return Ok(fork);
         }
-        for (to, from) in fork.layers.iter_mut().zip(&self.layers) {
-            if let (LayerCache::Full { k, v }, LayerCache::Full { k: from_k, v: from_v }) = (to, from) {
-                copy_rows(from_k, 0..held, k, 0)?;
-                if let (Some(v), Some(from_v)) = (v, from_v) {
-                    copy_rows(from_v, 0..held, v, 0)?;
+        for (to, from) in fork.layers.iter().zip(&self.layers) {
+            if let (LayerCache::Full(to), LayerCache::Full(from)) = (to, from) {
+                for (to, from) in to.all().zip(from.all()) {
+                    copy_rows(from, 0..held, to, 0)?;
                 }
             }
         }
@@ -71,12 +67,12 @@ impl Cache {
         }
         let held = self.length - self.start;
         for layer in &mut self.layers {
-            if let LayerCache::Full { k, v } = layer {
-                for buffer in [Some(k), v.as_mut()].into_iter().flatten() {
+            if let LayerCache::Full(all) = layer {
+                *all = all.map(|buffer| {
                     let larger = of_rows(buffer, capacity - self.start)?;
                     copy_rows(buffer, 0..held, &larger, 0)?;
-                    *buffer = larger;
-                }
+                    Ok(larger)
+                })?;
             }
         }
         self.capacity = capacity;
@@ -86,14 +82,14 @@ impl Cache {
     /// True if every layer keeps all keys, so that the cache can roll back to any length.
     pub fn sees_all(&self) -> bool {
         let keeps = |layer: &LayerCache| {
-            matches!(layer, LayerCache::Full { .. } | LayerCache::Nothing | LayerCache::Shared(_))
+            matches!(layer, LayerCache::Full(_) | LayerCache::Nothing | LayerCache::Shared(_))
         };
         self.layers.iter().all(keeps)
     }
 
     pub(super) fn now(&self) -> Result<Mark> {
         let saved = self.layers.iter().map(|layer| match layer {
-            LayerCache::Full { .. } | LayerCache::Nothing | LayerCache::Shared(_) => Ok(Saved::InPlace),
+            LayerCache::Full(_) | LayerCache::Nothing | LayerCache::Shared(_) => Ok(Saved::InPlace),
             LayerCache::Windowed(windowed) => windowed.save(),
             LayerCache::State(state) => Ok(Saved::State(state.clone())),
         });

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::{Cache, LayerCache, copied};
+use super::{Buffers, Cache, LayerCache, copied};
 
 /// Keys and values of some positions in every layer.
 #[derive(Debug)]
 pub struct SavedRows {
     runs: Vec<Range<usize>>,
-    /// By layer and run, each (kv_heads, run, head_dim).
-    layers: Vec<Vec<(Tensor, Tensor)>>,
+    /// By layer, buffer and run, each (kv_heads, run, head_dim) or of an indexer (1, run, width).
+    layers: Vec<Vec<Vec<Tensor>>>,
 }
 
 /// Runs of consecutive positions; `positions` ascend.
@@ -28,10 +28,8 @@ impl Cache {
             if self.holder(layer) != layer {
                 return Ok(Vec::new());
             }
-            let (k, v) = self.buffers(layer)?;
-            let saved = runs.iter().filter_map(|run| {
-                let copy = |buffer| copied(buffer, run.start, run.len()).transpose();
-                copy(k).zip(copy(v)).map(|(k, v)| Ok((k?, v?)))
+            let saved = self.buffers(layer)?.all().map(|buffer| {
+                runs.iter().filter_map(|run| copied(buffer, run.start, run.len()).transpose()).collect()
             });
             saved.collect::<Result<Vec<_>>>()
         });
@@ -41,11 +39,11 @@ impl Cache {
 
     /// Writes saved rows back, also after a forward pass that failed over them: the cache is as it was.
     pub fn put_back(&mut self, saved: &SavedRows) -> Result<()> {
-        for (layer, rows) in saved.layers.iter().enumerate() {
-            let (k, v) = self.buffers(layer)?;
-            for (run, (saved_k, saved_v)) in saved.runs.iter().zip(rows) {
-                k.slice_set(saved_k, 1, run.start)?;
-                v.slice_set(saved_v, 1, run.start)?;
+        for (layer, buffers) in saved.layers.iter().enumerate() {
+            for (buffer, rows) in self.buffers(layer)?.all().zip(buffers) {
+                for (run, saved) in saved.runs.iter().zip(rows) {
+                    buffer.slice_set(saved, 1, run.start)?;
+                }
             }
         }
         self.torn = false;
@@ -60,10 +58,11 @@ impl Cache {
         k: &Tensor,
         v: &Tensor,
     ) -> Result<()> {
-        let (all_k, all_v) = self.buffers(layer)?;
+        let all = self.buffers(layer)?;
         let mut first = 0;
         for run in runs(positions) {
-            for (buffer, new) in [(all_k, k), (all_v, v)] {
+            for (buffer, new) in [(Some(&all.k), k), (all.v.as_ref(), v)] {
+                let Some(buffer) = buffer else { continue };
                 buffer.slice_set(&new.narrow(1, first, run.len())?.contiguous()?, 1, run.start)?;
             }
             first += run.len();
@@ -71,9 +70,9 @@ impl Cache {
         Ok(())
     }
 
-    fn buffers(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
+    fn buffers(&self, layer: usize) -> Result<&Buffers> {
         match self.layers.get(self.holder(layer)) {
-            Some(LayerCache::Full { k, v }) if self.start == 0 => Ok((k, v.as_ref().unwrap_or(k))),
+            Some(LayerCache::Full(all)) if self.start == 0 => Ok(all),
             _ => candle_core::bail!("This is a bug: layer {layer} does not keep the keys of all tokens"),
         }
     }

@@ -3,11 +3,11 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::projections::{Outputs, Projections};
-use super::{PerHead, Phase, Projection, RmsNorm, Rope};
+use super::{Indexer, PerHead, Phase, Projection, RmsNorm, Rope};
 use crate::attention::{AttentionKernel, Site};
 use crate::bfloat;
-use crate::model::kv_view::KvView;
-use crate::model::{AttentionSpec, LatentSpec};
+use crate::model::kv_view::{Choice, KvView};
+use crate::model::{AttentionSpec, LatentSpec, Sees};
 
 /// Multi-head latent attention (transformers, `DeepseekV3Attention`, `DeepseekV2Attention`, `Mistral4Attention`) over the latent vectors
 /// themselves: a head's score q . (W_K c) is (W_K^T q) . c, and what it reads of values W_V c is W_V times what it reads of c. So every
@@ -20,6 +20,8 @@ pub(in crate::model) struct LatentAttention {
     pub inputs: Projections<2>,
     /// Norm and second projection of the queries, where there are two.
     pub queries: Option<(RmsNorm, Projection)>,
+    /// Chooses the keys that rows see, where the layer has one.
+    pub indexer: Option<Indexer>,
     /// Of the latent vector.
     pub norm: RmsNorm,
     /// Queries without rotation to the latent space: plain -> rank.
@@ -34,24 +36,30 @@ pub(in crate::model) struct LatentAttention {
 }
 
 impl LatentAttention {
-    /// (l, hidden) -> (l, heads * value), before the output projection. `rope`: the tokens' rotary table.
+    /// (l, hidden) -> (l, heads * value), before the output projection. `rope`: the tokens' rotary table; `choice`: that of
+    /// the last layer with an indexer, which a layer with one replaces.
     pub fn forward(
         &self,
         layer: usize,
         x: &Tensor,
         rope: &Rope,
         kv: &mut KvView<'_>,
+        choice: &mut Choice,
         phase: Phase,
     ) -> Result<Tensor> {
         let (l, heads, rotated) = (x.dim(0)?, self.spec.heads, self.spec.rope.dims);
         let LatentSpec { rank, plain, value, .. } = self.latent;
 
         // 1. Project: queries (l, heads, plain + rotated), the latent vector (l, rank) and the rotated key (l, 1, rotated).
-        let Outputs { parts: [q, kv_a], .. } = self.inputs.forward(x, phase)?;
-        let q = match &self.queries {
-            Some((norm, second)) => second.forward(&norm.forward(&q.contiguous()?)?, phase)?,
-            None => q,
-        };
+        let Outputs { parts: [mut q, kv_a], .. } = self.inputs.forward(x, phase)?;
+        if let Some((norm, second)) = &self.queries {
+            let normed = norm.forward(&q.contiguous()?)?;
+            if let Some(indexer) = &self.indexer {
+                let (indexed, keys) = indexer.forward(x, &normed, rope, phase)?;
+                *choice = kv.choose(layer, &indexed, &keys)?;
+            }
+            q = second.forward(&normed, phase)?;
+        }
         let q = q.reshape((l, heads, plain + rotated))?;
         let c = self.norm.forward(&kv_a.narrow(1, 0, rank)?.contiguous()?)?.reshape((l, 1, rank))?;
         let k = kv_a.narrow(1, rank, rotated)?.reshape((l, 1, rotated))?;
@@ -67,7 +75,10 @@ impl LatentAttention {
 
         // 3. Append and attend: (l, heads, rotated + rank), of which the rotated part of the keys is no value.
         let site = Site { layer, scale: self.spec.scale, kernel: self.kernel, ..Site::default() };
-        let read = kv.attend(&q, &k, &k, site)?;
+        let read = match self.latent.sees {
+            Sees::All => kv.attend(&q, &k, &k, site)?,
+            Sees::Chosen(_) | Sees::AsBefore => kv.attend_chosen([&q, &k, &k], site, choice)?,
+        };
         let read = bfloat::to_dtype(&read.narrow(2, rotated, rank)?.contiguous()?, x.dtype())?;
 
         // 4. Values: (l, heads * value).

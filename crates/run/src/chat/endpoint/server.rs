@@ -516,7 +516,7 @@ impl Backend for ServerModel {
             .attention
             .windows
             .iter()
-            .map(|&window| LayerKind::Softmax { window, sinks: false })
+            .map(|&window| LayerKind::Softmax { window, sinks: false, indexed: false })
             .collect()
     }
 }

@@ -1,5 +1,5 @@
-//! Effect of showing a session to the layers that had left it out: from the question on, windowed layers see the session's keys, as they
-//! are in the cache, in addition to their window.
+//! Effect of showing a session to the layers that had left it out: from the question on, layers with a window or an indexer see the
+//! session's keys, as they are in the cache, in addition to their choice.
 //!
 //! Called by `palimpsest causes --force`. The inverse of [`super::blocked`], with its costs; the model's caches must keep all keys of
 //! windowed layers.
@@ -22,8 +22,8 @@ pub(super) fn measure(
     sessions: SessionChoice,
 ) -> anyhow::Result<Measured> {
     ensure!(
-        task.kinds.iter().any(LayerKind::is_windowed),
-        "every attention layer of the model sees all keys: there is no sliding window that --force could widen"
+        task.kinds.iter().any(LayerKind::chooses),
+        "every attention layer of the model sees all keys: there is no sliding window or choice that --force could widen"
     );
     let mut log = CauseLog::open(task)?;
     let ablation = |span: &Span| Ablation::of(AblationKind::Forced, span);
@@ -36,7 +36,7 @@ pub(super) fn measure(
         let passes = (0..case.answers.len()).map(of_answer).map(|n| n + usize::from(n > 0));
         ReadingCost { readings: missing.len(), ..case.cost_in_place(&passes.collect::<Vec<_>>()) }
     };
-    let what = "forward passes with a session shown to windowed layers";
+    let what = "forward passes with a session shown to layers that choose keys";
     let mut left = task.announced(what, |case| cost(case, &missing(case, &log).0))?;
     let mut measured = Measured::default();
     let mut steps = Steps::new("sessions shown", left.readings, task.show).brief(true);

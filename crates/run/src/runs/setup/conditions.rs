@@ -105,13 +105,14 @@ pub(super) fn check_knockouts(
 /// Refuses evictions from a model without a layer of full attention.
 pub fn check_evictions(evictions: &[Evict], model: &str, layers: &[LayerKind]) -> anyhow::Result<()> {
     let Some(evict) = evictions.first() else { return Ok(()) };
-    let is_full = |kind: &LayerKind| matches!(kind, LayerKind::Softmax { window: None, .. });
+    let is_full = |kind: &LayerKind| matches!(kind, LayerKind::Softmax { .. }) && !kind.chooses();
     if layers.iter().any(is_full) {
         return Ok(());
     }
     wrong(format!(
         "--evict {evict}: {model} has no layer of full attention, and only those have keys to evict: sliding windows and \
-         linear-attention layers are bounded already; drop it, or give a model with such a layer"
+         linear-attention layers are bounded already, and rows of sparse attention choose among all keys; drop it, or give a model \
+         with such a layer"
     ))
 }
 

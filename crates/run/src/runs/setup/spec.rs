@@ -124,8 +124,8 @@ pub struct RunSpec {
     /// endpoint may vary without one. `palimpsest table --repeats` shows the spread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = SAMPLING)]
     pub repeat: u32,
-    /// Also record by layer and span the share of tokens that sliding windows and evictions left to the rows, and the attention that the
-    /// rows would pay to the others over all keys; this keeps the keys of windowed layers (see docs/measures.md)
+    /// Also record by layer and span the share of tokens that sliding windows, indexers and evictions left to the rows, and the attention
+    /// that the rows would pay to the others over all keys; this keeps the keys of windowed layers (see docs/measures.md)
     #[arg(long, conflicts_with = "no_attention", help_heading = ATTENTION)]
     pub selected: bool,
     /// Record no attention

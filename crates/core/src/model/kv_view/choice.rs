@@ -1,0 +1,77 @@
+//! The choice of keys by a layer's indexer.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+
+use super::super::cache::runs;
+use super::super::layers::Indexed;
+use super::KvView;
+use crate::attention::{Holes, Unchosen};
+use crate::bfloat;
+
+/// The keys that the rows of a pass do not choose: one entry for a sequence, else one per reading, run of rows, or branch.
+pub(in crate::model) type Choice = Vec<Arc<Unchosen>>;
+
+/// `holes`, and the keys that the rows of part `part` of a pass do not choose, where their layer has a choice.
+pub(super) fn narrowed(holes: Holes, choice: &[Arc<Unchosen>], part: usize) -> Holes {
+    match choice.get(part) {
+        Some(unchosen) => holes.choosing(Arc::clone(unchosen)),
+        None => holes,
+    }
+}
+
+impl KvView<'_> {
+    /// Appends an indexer's keys, (l, width), to the cache and chooses among all for each row.
+    pub fn choose(&mut self, layer: usize, indexed: &Indexed, keys: &Tensor) -> Result<Choice> {
+        let (dtype, l) = (self.cache_dtype(), indexed.rows()?);
+        // Cache layout: (1, position, width), in the cache's dtype.
+        let keys = bfloat::to_dtype(keys, dtype.unwrap_or(keys.dtype()))?.unsqueeze(0)?;
+        let of = |rows: Range<usize>, offset: usize, keys: &Tensor, holes: &Holes| {
+            indexed.unchosen(rows, offset, keys, holes).map(Arc::new)
+        };
+        match self {
+            KvView::Sequence { cache, pass } => {
+                let seen = cache.append_index(layer, &keys)?;
+                Ok(vec![of(0..l, cache.len(), &seen, &pass.holes(layer))?])
+            }
+            KvView::Variants { cache, holes } => {
+                let own = l / holes.len();
+                let readings = holes.iter().enumerate().map(|(nth, holes)| {
+                    // Each reading overwrites the previous one.
+                    let seen = cache.append_index(layer, &keys.narrow(1, nth * own, own)?)?;
+                    of(nth * own..(nth + 1) * own, cache.len(), &seen, &holes.of(layer))
+                });
+                readings.collect()
+            }
+            KvView::Rows { cache, positions } => {
+                // All of the pass's rows first: later ones see them.
+                cache.write_index_rows(layer, positions, &keys)?;
+                let mut first = 0;
+                let runs = runs(positions).into_iter().map(|run| {
+                    let rows = first..first + run.len();
+                    first = rows.end;
+                    of(rows, run.start, &cache.index_before(layer, run.end)?, &Holes::default())
+                });
+                runs.collect()
+            }
+            KvView::Branches { groups } => {
+                let mut choice = Vec::with_capacity(l);
+                for (trunk, rows) in groups {
+                    for (branch, pass) in rows {
+                        let (row, offset, start) = (choice.len(), branch.tokens(), branch.start());
+                        let own = branch.own().append_index(layer, &keys.narrow(1, row, 1)?)?;
+                        let seen = match start {
+                            // Devices have no empty allocations.
+                            0 => own,
+                            _ => Tensor::cat(&[&trunk.index_before(layer, start)?, &own], 1)?,
+                        };
+                        choice.push(of(row..row + 1, offset, &seen, &pass.holes(layer))?);
+                    }
+                }
+                Ok(choice)
+            }
+        }
+    }
+}
