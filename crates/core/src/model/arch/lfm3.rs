@@ -131,3 +131,20 @@ fn kinds(fields: &Fields, layers: usize) -> Result<Vec<Kind>, ModelError> {
     };
     list.iter().map(kind).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{LayerSpec, ModelDescription, ModelError};
+
+    #[test]
+    fn the_released_configs_rotation_is_the_proportional_one() -> Result<(), ModelError> {
+        const RELEASED: &str = include_str!("../../../configs/lfm3-1.7b.json");
+        let spec = |text: &str| ModelDescription::from_config_text(text.as_bytes(), "config").map(|d| d.spec);
+        let (released, named) = (spec(RELEASED)?, spec(&RELEASED.replacen("default", "proportional", 1))?);
+        assert_eq!(released, named);
+        let full = released.layers.iter().filter_map(LayerSpec::attention).find(|a| a.window.is_none());
+        let turning = full.map(|a| a.rope.frequencies().iter().filter(|f| **f > 0.0).count());
+        assert_eq!(turning, Some(32), "of 64 pairs");
+        Ok(())
+    }
+}
