@@ -37,7 +37,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 45] = [
+pub const TINY: [&str; 48] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -62,6 +62,7 @@ pub const TINY: [&str; 45] = [
     "gemma3-nested-tiny",
     "gemma4-tiny",
     "gemma4-moe-nested-tiny",
+    "gemma4-unified-nested-tiny",
     "mistral-tiny",
     "mistral3-nested-tiny",
     "phi3-tiny",
@@ -72,6 +73,8 @@ pub const TINY: [&str; 45] = [
     "lfm2-tiny",
     "lfm2-old-config-tiny",
     "lfm2-moe-tiny",
+    "lfm3-tiny",
+    "lfm3-ungated-tiny",
     "granite-hybrid-tiny",
     "granite-hybrid-moe-tiny",
     "granite-hybrid-dense-tiny",

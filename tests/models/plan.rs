@@ -64,6 +64,7 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("olmo-3-7b-instruct", 7.3, 0.005),
         ("lfm2.5-1.2b-instruct", 1.17, 0.005),
         ("lfm2-8b-a1b", 8.3, 0.01),
+        ("lfm3-1.7b", 1.73, 0.002),
         ("granite-4.0-h-tiny", 7.0, 0.01),
         ("nemotron-3-nano-30b-a3b", 31.6, 0.005),
         ("deepseek-v2-lite-chat", 15.7, 0.002),
@@ -75,6 +76,8 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("mistral-small-4-119b", 119.0, 0.005),
         // Of its 8 billion some 0.5 are vision and audio encoders; of the other's 25.2 billion 0.55 are a vision encoder.
         ("gemma4-e4b", 7.5, 0.01),
+        // Likewise; its text model has 11,907,350,576.
+        ("gemma4-12b", 11.907, 0.0001),
         ("gemma4-26b-a4b", 25.2, 0.01),
     ];
     let names: Vec<&str> = ModelDescription::released_names().collect();

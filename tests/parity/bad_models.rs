@@ -154,6 +154,9 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         ("granite-tiny", set("residual_multiplier", json!(0)), "`residual_multiplier` is 0"),
         ("lfm2-tiny", set("conv_L_cache", json!(1)), "`conv_L_cache` is 1, a convolution that sees no"),
         ("lfm2-old-config-tiny", set("conv_dim", json!(64)), "`conv_dim` is 64"),
+        ("lfm3-tiny", set("use_sandwich_norm", json!(false)), "`use_sandwich_norm` is false"),
+        ("lfm3-tiny", set("layer_types", json!(["conv", "mamba", "conv", "conv"])), "holds \"mamba\""),
+        ("lfm3-tiny", set("rope_parameters", json!(null)), "`rope_parameters` is missing"),
         ("lfm2-moe-tiny", set("use_expert_bias", json!(false)), "`use_expert_bias` is false"),
         (
             "granite-hybrid-tiny",

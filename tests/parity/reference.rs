@@ -283,7 +283,9 @@ fn suffixes_after_a_prefix(name: &str) {
 
 #[test]
 fn windows_and_states_hold_over_far_more_tokens_than_a_window_and_through_rolling_back() {
-    for name in ["gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny", "lfm2-tiny", "nemotron-h-tiny"] {
+    for name in
+        ["gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny", "lfm2-tiny", "lfm3-tiny", "nemotron-h-tiny"]
+    {
         let once = TokensFile::of(name).tokens;
         let tokens: Vec<u32> = once.iter().cycle().take(1000).copied().collect();
         let (whole, _) = prefill(&engine(&fixture(name), 1000), &tokens, 400);

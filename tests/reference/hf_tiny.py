@@ -142,6 +142,12 @@ MINIMAX_M2 = dict(hidden_size=60, head_dim=20, intermediate_size=28, num_local_e
 LFM2 = dict(hidden_size=48, intermediate_size=120, block_multiple_of=16, conv_L_cache=4, norm_eps=1e-3, rms_norm_eps=None, tie_word_embeddings=True,
             max_position_embeddings=2048, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
 
+# More taps than LFM2's. Of ten rotary pairs of the global layer four turn.
+LFM3 = dict(hidden_size=48, intermediate_size=60, head_dim=20, conv_L_cache=5, sliding_window=23, norm_eps=1e-3,
+            rms_norm_eps=None, max_position_embeddings=2048, rope_parameters=dict(
+                full_attention=dict(rope_type="proportional", rope_theta=2000.0, partial_rotary_factor=0.4),
+                sliding_attention=dict(rope_type="default", rope_theta=300.0)))
+
 # Two groups serve six heads, whose width is no multiple of the state's.
 GRANITE_HYBRID = dict(
     hidden_size=48, num_local_experts=0, shared_intermediate_size=60, embedding_multiplier=7.0, attention_multiplier=0.25,
@@ -255,6 +261,13 @@ TINY = {
             hidden_size=8, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[4, 4],
             output_proj_dims=12)),
         release=hf_layouts.age_gemma4, seed=3),
+    # As Gemma 4 12B: images and sounds are embedded without towers.
+    "gemma4-unified-nested": Tiny("gemma4_unified", dict(
+        GEMMA4, num_hidden_layers=3, intermediate_size=36, attention_k_eq_v=True, num_global_key_value_heads=1,
+        layer_types=["full_attention", "sliding_attention", "full_attention"]),
+        around=dict(vision_config=dict(patch_size=2, pooling_kernel_size=1, mm_embed_dim=12, mm_posemb_size=4,
+                                       output_proj_dims=48), audio_config=dict(audio_embed_dim=8)),
+        release=hf_layouts.age_gemma4, seed=5),
     "qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True, mlp_only_layers=[1]), seed=2),
     # Sparse where (layer + 1) % 2 is 0: layers 1 and 3.
     "qwen3-moe-unnormalised": Tiny("qwen3_moe", dict(
@@ -283,6 +296,13 @@ TINY = {
         {name: value for name, value in LFM2.items() if not name.startswith("block")}, intermediate_size=52,
         tie_word_embeddings=False, conv_bias=True, num_hidden_layers=3, moe_intermediate_size=20, num_experts=5,
         num_experts_per_tok=2, num_dense_layers=1, layer_types=["conv", "full_attention", "conv"]), seed=3),
+    # As LFM3-1.7B.
+    "lfm3": Tiny("lfm3", dict(LFM3, tie_word_embeddings=True, num_hidden_layers=4, layer_types=[
+        "conv", "full_attention", "sliding_attention", "conv"]), seed=1),
+    # No gates; biases, and an untied output.
+    "lfm3-ungated": Tiny("lfm3", dict(
+        LFM3, tie_word_embeddings=False, num_hidden_layers=3, use_attention_gate=False, attention_bias=True, conv_bias=True,
+        layer_types=["sliding_attention", "conv", "full_attention"]), seed=3),
     # As Granite-4.0-H-Micro: no experts, no positions.
     "granite-hybrid": Tiny("granitemoehybrid", dict(GRANITE_HYBRID, num_hidden_layers=4, layer_types=[
         "linear_attention", "linear_attention", "full_attention", "linear_attention"]),
@@ -449,7 +469,9 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
     """
     generator = torch.Generator().manual_seed(seed)
     config = model.config.get_text_config()
-    head_dim = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
+    head_dim = getattr(config, "qk_head_dim", None)
+    if "gemma4" not in config.model_type:  # whose layers differ in it
+        head_dim = head_dim or getattr(config, "head_dim", None)
     head_dim = head_dim or config.hidden_size // config.num_attention_heads
     # Gemma multiplies by the root of hidden_size what it reads, not what it predicts from.
     embedding /= getattr(model.get_input_embeddings(), "scalar_embed_scale", 1.0) ** 0.5
@@ -499,7 +521,7 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                 gain = torch.tensor([0.1, 0.2, 0.4, 0.8, 1.5]).repeat(len(weight))[:len(weight), None, None]
                 if hasattr(config, "linear_num_key_heads"):
                     gain[2 * config.linear_num_key_heads * config.linear_key_head_dim:] = 4.0
-            elif name.endswith("conv.in_proj.weight"):
+            elif name.endswith(("conv.in_proj.weight", "g_proj.weight")):
                 gain = 1.5
             elif name.startswith("lm_head"):
                 gain = 2.5
@@ -529,7 +551,7 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
                 "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     # Settings that a config has under another name are left out.
     settings = {name: value for name, value in settings.items() if value is not None or name.endswith("_token_id")}
-    if "gemma4" in tiny.model_type:
+    if tiny.model_type in ("gemma4", "gemma4_text"):
         settings["vocab_size_per_layer_input"] = len(tokenizer)
     if tiny.around is not None:
         settings = {**tiny.around, "text_config": settings}

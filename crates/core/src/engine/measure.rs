@@ -13,6 +13,7 @@ use crate::attention::{
     Masses, Norms, Observer, Point, RouteObserver, RowWeights, Selected, SelectedObserver, SpanError, Step,
     Target, TopKeys, Wanted,
 };
+use crate::model::{LayerSpec, OutputGate};
 use crate::span::Span;
 
 /// Row names that spans must not have.
@@ -149,6 +150,7 @@ impl Measurement {
             true => None,
             false => Some(Box::new(Attribution::new(targets.clone(), keys.clone(), tokens)?)),
         };
+        let mut attentions = decoder.spec().layers.iter().filter_map(LayerSpec::attention);
         let routes = match routes {
             None => None,
             Some(rows) if rows.rows().end > tokens || rows.rows().is_empty() => {
@@ -158,9 +160,7 @@ impl Measurement {
                 );
                 return Err(RequestError::Refused(why));
             }
-            Some(_)
-                if decoder.spec().layers.iter().any(|layer| layer.attention().is_some_and(|a| a.gated)) =>
-            {
+            Some(_) if attentions.any(|a| a.gate != OutputGate::None) => {
                 let why = "routes are not followed through gated attention; measure norms instead";
                 return Err(RequestError::Refused(why.to_owned()));
             }

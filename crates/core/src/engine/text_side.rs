@@ -8,7 +8,7 @@ use super::end_tokens::{EndToken, end_tokens};
 use super::local_error::LocalError;
 use crate::model::weights::GgufFile;
 use crate::model::weights::gguf_tokenizer::tokenizer_fields;
-use crate::model::{ModelError, ModelFiles, ModelKind};
+use crate::model::{ModelError, ModelFiles, ModelKind, arch};
 use crate::text::{ChatTemplate, Tokenizer};
 
 /// Tokeniser, chat template and end tokens of a model.
@@ -90,9 +90,7 @@ fn folder_end_tokens(folder: &Path, tokenizer: &Tokenizer) -> Result<Vec<(String
 fn json(path: &Path) -> Result<Option<Value>, ModelError> {
     let place = path.display().to_string();
     match std::fs::read(path) {
-        Ok(text) => {
-            serde_json::from_slice(&text).map(Some).map_err(|source| ModelError::Json { place, source })
-        }
+        Ok(text) => arch::parse(&text).map(Some).map_err(|source| ModelError::Json { place, source }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ModelError::Io { place, source }),
     }

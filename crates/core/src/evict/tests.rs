@@ -8,7 +8,7 @@ use super::*;
 use crate::attention::{Event, Observer, Site};
 use crate::model::{
     Activation, AttentionBias, DecoderSpec, FeedForwardSpec, KeyValues, LayerNorms, LayerSpec, MixerSpec,
-    MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Yarn,
+    MlpSpec, NormSpec, OutputGate, QkNorm, RopeScaling, RopeSpec, Yarn,
 };
 
 const HEADS: usize = 4;
@@ -41,7 +41,7 @@ fn spec() -> DecoderSpec {
             scale: 0.4,
             window,
             sinks: false,
-            gated: false,
+            gate: OutputGate::None,
             qk_norm: QkNorm::None,
             value_norm: false,
             key_values: KeyValues::Projected,

@@ -12,7 +12,7 @@ use super::layers::{
 use super::{
     Activation, AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, IndexerSpec,
     KeyValues, LatentSpec, LayerNorms, LayerSpec, Loader, Mamba2Spec, MixerSpec, ModelError, NormSpec,
-    QkNorm, Routing, ShortConvSpec,
+    OutputGate, QkNorm, Routing, ShortConvSpec,
 };
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
@@ -203,7 +203,7 @@ fn attention(
     };
     let logits = a.sinks.then(|| loader.tensor_f32(&format!("{name}.sinks"), &[a.heads])).transpose()?;
     let sinks = logits.map(|logits| Sinks::new(logits.to_vec1()?, logits.device())).transpose()?;
-    let queries = if a.gated { 2 * q } else { q };
+    let queries = if a.gate == OutputGate::Elementwise { 2 * q } else { q };
     let mut map = |part: &str, width| loader.linear(&format!("{name}.{part}"), width, hidden, qkv_bias);
     let inputs = match a.key_values {
         KeyValues::Projected => {
@@ -213,12 +213,15 @@ fn attention(
         KeyValues::Tied => Inputs::Qk(Projections::new([map("q_proj", queries)?, map("k_proj", kv)?])?),
         KeyValues::Of(_) => Inputs::Q(map("q_proj", queries)?, q_norm),
     };
+    let gate = (a.gate == OutputGate::PerHead)
+        .then(|| loader.linear(&format!("{name}.g_proj"), a.heads, hidden, false))
+        .transpose()?;
     let o = loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?;
     let ones = || Tensor::ones(a.head_dim, loader.formats().activations, loader.device());
     let unweighted = |ones| RmsNorm::new(ones, NormSpec { plus_one: false, ..norms });
     let value_norm = (a.value_norm && !shares).then(|| unweighted(ones()?)).transpose()?;
     let half = loader.formats().half_products();
-    Ok(Attention { kernel, half, inputs, o, qk_norm, value_norm, sinks, spec: a.clone() })
+    Ok(Attention { kernel, half, inputs, gate, o, qk_norm, value_norm, sinks, spec: a.clone() })
 }
 
 fn latent_attention(

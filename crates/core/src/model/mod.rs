@@ -32,6 +32,6 @@ pub use open::OpenModel;
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
     IndexerSpec, KeyValues, LatentSpec, LayerNorms, LayerSpec, MAX_LAYERS, Mamba2Spec, MixerSpec, MlpSpec,
-    NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Sees, ShortConvSpec, StateSpec, Yarn,
+    NormSpec, OutputGate, QkNorm, RopeScaling, RopeSpec, Routing, Sees, ShortConvSpec, StateSpec, Yarn,
 };
 pub use weightless::{Fill, Weightless};

@@ -176,8 +176,8 @@ pub struct AttentionSpec {
     pub window: Option<usize>,
     /// Every head has a sink: a learned logit in the softmax, without a value.
     pub sinks: bool,
-    /// The query projection also yields an output gate per head (transformers, `Qwen3_5Attention`).
-    pub gated: bool,
+    /// Gate of the heads' outputs, before the output projection.
+    pub gate: OutputGate,
     /// Norms of queries and keys before rotation.
     pub qk_norm: QkNorm,
     /// Values are normed per head, without a weight.
@@ -232,6 +232,17 @@ pub enum KeyValues {
     /// An earlier layer with the same key/value heads and window: this one has queries alone, and no cache (transformers,
     /// `is_kv_shared_layer` of `Gemma4TextAttention`).
     Of(usize),
+}
+
+/// A sigmoid that multiplies the heads' outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputGate {
+    /// None.
+    None,
+    /// A number for each dimension of each head; the query projection yields them too (transformers, `Qwen3_5Attention`).
+    Elementwise,
+    /// A number for each head, with a projection of its own, without bias (transformers, `Lfm3Attention`).
+    PerHead,
 }
 
 /// Norms of queries and keys.

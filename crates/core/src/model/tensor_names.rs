@@ -51,7 +51,7 @@ pub const BY_HEAD: [&str; 3] = ["self_attn.kv_b_proj", "self_attn.k_b_proj", "se
 pub const PREFIXES: [&str; 5] = ["model.", "model.language_model.", "language_model.model.", "backbone.", ""];
 
 /// Checkpoint parts that do not affect text: vision and audio towers, projectors, multi-token prediction.
-pub const SKIPPED: [&str; 11] = [
+pub const SKIPPED: [&str; 12] = [
     "model.visual.",
     "visual.",
     "mtp.",
@@ -59,6 +59,7 @@ pub const SKIPPED: [&str; 11] = [
     "model.vision_tower.",
     "model.audio_tower.",
     "model.embed_vision.",
+    "model.vision_embedder.",
     "model.embed_audio.",
     "multi_modal_projector.",
     "model.multi_modal_projector.",

@@ -149,7 +149,7 @@ mod tests {
     use crate::attention::NoObserver;
 
     /// One fixture per kind of layer: plain, without positions, tied, windowed, linear, experts with every routing, latent, and with indexers.
-    const TINY: [&str; 20] = [
+    const TINY: [&str; 21] = [
         "llama-tiny",
         "smollm3-tiny",
         "qwen2-tiny",
@@ -162,6 +162,7 @@ mod tests {
         "granite-tiny",
         "olmo3-tiny",
         "lfm2-moe-tiny",
+        "lfm3-tiny",
         "granite-hybrid-moe-tiny",
         "nemotron-h-moe-tiny",
         "deepseek-v2-tiny",

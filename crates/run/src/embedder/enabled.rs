@@ -6,6 +6,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::bert::{BertModel, Config};
+use palimpsest_core::model::arch;
 use rayon::prelude::*;
 use tokenizers::{Tokenizer, TruncationParams};
 
@@ -43,7 +44,8 @@ impl Embedder {
     pub fn open(files: &EmbedderFiles) -> Result<Self, EmbedError> {
         let at = |name: &str| files.folder.join(name);
         let broken = |name: &str, reason: String| EmbedError::Broken { path: at(name), reason };
-        let config: Config = serde_json::from_slice(&read(&at("config.json"))?)
+        let config: Config = arch::parse(&read(&at("config.json"))?)
+            .and_then(serde_json::from_value)
             .map_err(|error| broken("config.json", error.to_string()))?;
         let mut tokenizer = Tokenizer::from_bytes(read(&at("tokenizer.json"))?)
             .map_err(|error| broken("tokenizer.json", error.to_string()))?;

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use super::error::cannot;
-use palimpsest_core::model::ModelDescription;
+use palimpsest_core::model::{ModelDescription, arch};
 
 /// Written `yarn:4:32768`: factor and trained context.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,7 +43,7 @@ pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> anyhow::Result
     let text = std::fs::read(&place).with_context(cannot("read", &place))?;
     let shown = place.display().to_string();
     let invalid = || format!("{shown} is not valid JSON; fetch the model again");
-    let mut config: Value = serde_json::from_slice(&text).with_context(invalid)?;
+    let mut config = arch::parse(&text).with_context(invalid)?;
     scale(&mut config, scaling, &shown)?;
     let text = format!("{config:#}\n");
     // Validate the text: rejects architectures with other frequency settings.

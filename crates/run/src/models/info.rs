@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use palimpsest_core::model::weights::gguf::FromValue;
 use palimpsest_core::model::weights::{GgufFile, SafetensorsFolder};
-use palimpsest_core::model::{ModelFiles, ModelKind};
+use palimpsest_core::model::{ModelFiles, ModelKind, arch};
 
 use super::error::cannot;
 use crate::progress::grouped;
@@ -152,7 +152,7 @@ fn describe_folder(dir: &Path) -> anyhow::Result<ModelInfo> {
 fn read_json(path: &Path) -> anyhow::Result<Json> {
     let bytes = std::fs::read(path).with_context(cannot("read", path))?;
     let invalid = || format!("{} is not valid JSON; fetch it again", path.display());
-    serde_json::from_slice(&bytes).with_context(invalid)
+    arch::parse(&bytes).with_context(invalid)
 }
 
 fn count(dtypes: &mut Vec<(String, usize, u64)>, name: &str, elements: u64) {

@@ -47,6 +47,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/olmo-3-7b-instruct.toml", include_str!("../../../../models/olmo-3-7b-instruct.toml")),
     ("models/lfm2.5-1.2b-instruct.toml", include_str!("../../../../models/lfm2.5-1.2b-instruct.toml")),
     ("models/lfm2-8b-a1b.toml", include_str!("../../../../models/lfm2-8b-a1b.toml")),
+    ("models/lfm3-1.7b.toml", include_str!("../../../../models/lfm3-1.7b.toml")),
     ("models/granite-4.0-h-tiny.toml", include_str!("../../../../models/granite-4.0-h-tiny.toml")),
     ("models/nemotron-3-nano-30b-a3b.toml", include_str!("../../../../models/nemotron-3-nano-30b-a3b.toml")),
     ("models/deepseek-v2-lite-chat.toml", include_str!("../../../../models/deepseek-v2-lite-chat.toml")),
@@ -56,6 +57,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/glm-5.toml", include_str!("../../../../models/glm-5.toml")),
     ("models/mistral-small-4-119b.toml", include_str!("../../../../models/mistral-small-4-119b.toml")),
     ("models/gemma4-e4b.toml", include_str!("../../../../models/gemma4-e4b.toml")),
+    ("models/gemma4-12b.toml", include_str!("../../../../models/gemma4-12b.toml")),
     ("models/gemma4-26b-a4b.toml", include_str!("../../../../models/gemma4-26b-a4b.toml")),
 ];
 

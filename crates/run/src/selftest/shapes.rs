@@ -28,6 +28,7 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "olmo-3-7b-instruct",
     "lfm2.5-1.2b-instruct",
     "lfm2-8b-a1b",
+    "lfm3-1.7b",
     "granite-4.0-h-tiny",
     "nemotron-3-nano-30b-a3b",
     "deepseek-v2-lite-chat",

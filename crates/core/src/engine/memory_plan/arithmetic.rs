@@ -6,7 +6,7 @@ use super::{DeviceName, MemoryRequest};
 use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::model::{
     Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, IndexerSpec, LayerSpec,
-    Mamba2Spec, MixerSpec, MlpSpec, Routing, ShortConvSpec,
+    Mamba2Spec, MixerSpec, MlpSpec, OutputGate, Routing, ShortConvSpec,
 };
 
 /// Queries kept until their span ends, in linear-attention layers.
@@ -120,7 +120,11 @@ fn kernel(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> Att
 fn attention_width(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
     let size = request.formats().activations.size_in_bytes() as u64;
     let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
-    let gate = if a.gated { 3 * q } else { 0 };
+    let gate = match a.gate {
+        OutputGate::None => 0,
+        OutputGate::Elementwise => 3 * q,
+        OutputGate::PerHead => q + 2 * n(a.heads),
+    };
     // Queries of their own width, what they are made of, and values.
     let latent = a.latent.map_or(0, |latent| {
         n(a.heads) * n(a.score_width() + latent.value) + n(latent.query_rank.unwrap_or(0))

@@ -5,7 +5,7 @@ use super::fields::Fields;
 use super::rope::RopeDefaults;
 use crate::model::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, KeyValues, LayerNorms, LayerSpec,
-    MAX_LAYERS, MixerSpec, MlpSpec, ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
+    MAX_LAYERS, MixerSpec, MlpSpec, ModelError, NormSpec, OutputGate, QkNorm, RopeScaling, RopeSpec,
 };
 
 const KV_HEADS: Key = ("num_key_value_heads", "attention.head_count_kv");
@@ -120,7 +120,7 @@ impl Base {
             scale: 1.0 / (self.head_dim as f32).sqrt(),
             window: None,
             sinks: false,
-            gated: false,
+            gate: OutputGate::None,
             qk_norm: QkNorm::None,
             value_norm: false,
             key_values: KeyValues::Projected,

@@ -186,13 +186,29 @@ const GENERATION: [&str; 71] = [
     "watermarking_config",
 ];
 
-/// The config in `text`. An `Infinity` of Python's, which is no JSON, is read as null.
+/// The config in `text`; the reader of every config.json. An `Infinity` of Python's, which is no JSON, is read as null.
 pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
-    serde_json::from_slice(text).or_else(|error| {
-        let text = String::from_utf8_lossy(text);
-        let read = text.replace(" Infinity", " null").replace(",Infinity", ",null");
-        serde_json::from_str(&read).map_err(|_| error)
-    })
+    serde_json::from_slice(text)
+        .or_else(|error| serde_json::from_slice(&without_infinity(text)).map_err(|_| error))
+}
+
+/// `text` with null in place of each `Infinity` outside strings.
+fn without_infinity(text: &[u8]) -> Vec<u8> {
+    const INFINITY: &[u8] = b"Infinity";
+    let mut out = Vec::with_capacity(text.len());
+    let (mut rest, mut quoted, mut escaped) = (text, false, false);
+    while let Some((&byte, after)) = rest.split_first() {
+        if !quoted && rest.starts_with(INFINITY) {
+            out.extend_from_slice(b"null");
+            rest = &rest[INFINITY.len()..];
+            continue;
+        }
+        quoted ^= byte == b'"' && !escaped;
+        escaped = quoted && byte == b'\\' && !escaped;
+        out.push(byte);
+        rest = after;
+    }
+    out
 }
 
 impl<'a> Fields<'a> {
@@ -369,11 +385,14 @@ mod tests {
     #[test]
     fn pythons_infinity_is_read_as_null_and_other_faults_stay_errors() -> serde_json::Result<()> {
         let limits = |text: &str| parse(text.as_bytes()).map(|config| config["limits"].clone());
-        for text in ["{\"limits\": [0.0, Infinity]}", "{\"limits\":[0.0,Infinity]}"] {
+        for text in ["{\"limits\": [0.0, Infinity]}", "{\"limits\":[0.0,\n\tInfinity]}"] {
             assert_eq!(limits(text)?, serde_json::json!([0.0, null]));
         }
-        assert_eq!(limits("{\"limits\": \"to Infinity\"}")?, "to Infinity");
-        assert!(limits("{\"limits\": [0.0, Infinity}").is_err());
+        assert_eq!(limits("{\"limits\": Infinity}")?, Value::Null);
+        assert_eq!(limits("{\"other\": Infinity, \"limits\": \"a \\\" to Infinity\"}")?, "a \" to Infinity");
+        for text in ["{\"limits\": [0.0, Infinity}", "{\"limits\": -Infinity}", "{\"limits\": NaN}"] {
+            assert!(limits(text).is_err(), "{text}");
+        }
         Ok(())
     }
 }

@@ -67,17 +67,7 @@ pub fn hybrid(
     }
     let rope = rope::read(config, base.rope_defaults(1_000_000.0))?;
     let attention = AttentionSpec { qk_norm: QkNorm::PerHead, ..base.attention(rope) };
-    let taps = match config.optional_count(TAPS)? {
-        None if config.is_json() => UNSAID_TAPS,
-        None => config.count(TAPS)?,
-        Some(1) => {
-            let problem =
-                "is 1, a convolution that sees no earlier token; the layers here have 2 taps and more";
-            return Err(config.refuse(TAPS, problem));
-        }
-        Some(taps) => taps,
-    };
-    let conv = ShortConvSpec { channels: base.hidden, taps, bias };
+    let conv = ShortConvSpec { channels: base.hidden, taps: taps(config, UNSAID_TAPS)?, bias };
     let is_conv = convolutions(config, base.layers)?;
     let layers = feed_forward(&base)?.into_iter().zip(is_conv).map(|(feed_forward, is_conv)| LayerSpec {
         mixer: match is_conv {
@@ -88,6 +78,20 @@ pub fn hybrid(
         norms: LayerNorms::Inputs,
     });
     Ok(base.decoder(name, layers.collect()))
+}
+
+/// Taps of the convolutions; `unsaid` where config.json does not say.
+pub fn taps(config: &Config, unsaid: usize) -> Result<usize, ModelError> {
+    match config.optional_count(TAPS)? {
+        None if config.is_json() => Ok(unsaid),
+        None => config.count(TAPS),
+        Some(1) => {
+            let problem =
+                "is 1, a convolution that sees no earlier token; the layers here have 2 taps and more";
+            Err(config.refuse(TAPS, problem))
+        }
+        Some(taps) => Ok(taps),
+    }
 }
 
 /// Per layer: it is a convolution, not attention.

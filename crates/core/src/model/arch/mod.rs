@@ -20,6 +20,7 @@ mod granite_hybrid;
 mod latent;
 mod lfm2;
 mod lfm2_moe;
+mod lfm3;
 mod llama;
 mod mamba;
 mod meta;
@@ -67,6 +68,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gemma3::GEMMA3,
     lfm2::LFM2,
     lfm2_moe::LFM2_MOE,
+    lfm3::LFM3,
     granite_hybrid::GRANITE_HYBRID,
     nemotron_h::NEMOTRON_H,
     deepseek::V2,

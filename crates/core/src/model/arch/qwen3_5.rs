@@ -5,7 +5,7 @@ use super::config::{Config, Key};
 use super::{Architecture, Names, rope};
 use crate::model::{
     AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerNorms, LayerSpec, MixerSpec, ModelError,
-    NormSpec, QkNorm,
+    NormSpec, OutputGate, QkNorm,
 };
 
 pub const QWEN3_5: Architecture =
@@ -46,7 +46,12 @@ pub fn hybrid(
     defaults.partial = Some(PARTIAL);
     let rope = rope::read(config, defaults)?;
     let bias = bias(config, false)?;
-    let attention = AttentionSpec { gated: true, qk_norm: QkNorm::PerHead, bias, ..base.attention(rope) };
+    let attention = AttentionSpec {
+        gate: OutputGate::Elementwise,
+        qk_norm: QkNorm::PerHead,
+        bias,
+        ..base.attention(rope)
+    };
     let delta_net = delta_net(config)?;
     let interval = config.optional_count(("full_attention_interval", "full_attention_interval"))?;
     let interval = interval.unwrap_or(INTERVAL);

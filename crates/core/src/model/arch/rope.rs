@@ -56,8 +56,7 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
     let older = p.optional_text("type")?;
     let kind = p.optional_text("rope_type")?.or(older).unwrap_or("default");
     if kind == "proportional" {
-        let defaults = RopeDefaults { theta, partial: None, ..defaults };
-        return spec(p, defaults, proportional(p, defaults.head_dim / 2)?);
+        return proportional(p, defaults);
     }
     let partial = partial(p, defaults)?;
     // Multi-axis rotation: text has equal positions on all axes.
@@ -124,11 +123,15 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
 
 /// Of a head's `pairs` the first ones turn, at the frequencies that they have where all do (transformers,
 /// `_compute_proportional_rope_parameters`).
-fn proportional(p: &Fields, pairs: usize) -> Result<RopeScaling, ModelError> {
+pub fn proportional(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
+    let theta = p.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
     let part = p.optional_positive("partial_rotary_factor")?.unwrap_or(1.0);
     let factor = p.optional_positive("factor")?.unwrap_or(1.0) as f32;
+    let pairs = defaults.head_dim / 2;
     let turning = (pairs as f64 * part) as usize;
-    Ok(RopeScaling::Divisors((0..pairs).map(|i| if i < turning { factor } else { f32::INFINITY }).collect()))
+    let divisor = |i: usize| if i < turning { factor } else { f32::INFINITY };
+    let scaling = RopeScaling::Divisors((0..pairs).map(divisor).collect());
+    spec(p, RopeDefaults { theta, partial: None, ..defaults }, scaling)
 }
 
 /// A list of `count` numbers above 0.

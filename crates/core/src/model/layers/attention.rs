@@ -6,15 +6,17 @@ use super::projections::{Outputs, Projections};
 use super::{Phase, Projection, RmsNorm, Rope};
 use crate::attention::{AttentionKernel, Holes, Sinks, Site};
 use crate::model::kv_view::KvView;
-use crate::model::{AttentionSpec, QkNorm};
+use crate::model::{AttentionSpec, OutputGate, QkNorm};
 use crate::{bfloat, transfer};
 
 /// Grouped-query attention (transformers, `LlamaAttention`; depending on the spec also `Qwen3Attention`, `Qwen3_5Attention`,
-/// `Gemma3Attention`, `Gemma4TextAttention`, `GptOssAttention`, `Glm4MoeAttention`, `MiniMaxM2Attention`).
+/// `Gemma3Attention`, `Gemma4TextAttention`, `GptOssAttention`, `Glm4MoeAttention`, `MiniMaxM2Attention`, `Lfm3Attention`).
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     pub spec: AttentionSpec,
     pub inputs: Inputs,
+    /// Of [`OutputGate::PerHead`]: hidden -> heads.
+    pub gate: Option<Projection>,
     /// Output projection; applied by the decoder.
     pub o: Projection,
     pub qk_norm: Option<(RmsNorm, RmsNorm)>,
@@ -29,7 +31,7 @@ pub(in crate::model) struct Attention {
 /// Projections of the input, by [`crate::model::KeyValues`].
 #[derive(Debug)]
 pub(in crate::model) enum Inputs {
-    /// Queries (with gated attention, query and gate per head), keys and values.
+    /// Queries (with an elementwise gate, query and gate per head), keys and values.
     Qkv(Projections<3>),
     /// Queries, and keys that are also the values.
     Qk(Projections<2>),
@@ -51,7 +53,7 @@ impl Attention {
         kv: &mut KvView<'_>,
         phase: Phase,
     ) -> Result<(Tensor, NewKeys)> {
-        let AttentionSpec { heads, kv_heads, head_dim, gated, .. } = self.spec;
+        let AttentionSpec { heads, kv_heads, head_dim, .. } = self.spec;
         let l = x.dim(0)?;
 
         // 1. Project: (l, heads or kv_heads, head_dim), and the gate (l, heads * head_dim).
@@ -66,12 +68,18 @@ impl Attention {
             }
             Inputs::Q(map, _) => (map.forward(x, phase)?, None, None),
         };
-        let (mut q, gate) = if gated {
+        let elementwise = self.spec.gate == OutputGate::Elementwise;
+        let (mut q, gate) = if elementwise {
             let both = q.reshape((l, heads, 2 * head_dim))?;
             let gate = both.narrow(2, head_dim, head_dim)?.contiguous()?.reshape((l, heads * head_dim))?;
-            (both.narrow(2, 0, head_dim)?, Some(gate))
+            (both.narrow(2, 0, head_dim)?, Some(candle_nn::ops::sigmoid(&gate)?))
         } else {
-            (q, None)
+            let of_heads = |map: &Projection| {
+                let gate = candle_nn::ops::sigmoid(&map.forward(x, phase)?)?; // (l, heads)
+                let wide = gate.unsqueeze(2)?.broadcast_as((l, heads, head_dim))?;
+                wide.contiguous()?.reshape((l, heads * head_dim))
+            };
+            (q, self.gate.as_ref().map(of_heads).transpose()?)
         };
 
         // 2. Normalise queries and keys, whole or per head, and rotate them: in one call if they are still adjacent.
@@ -80,7 +88,7 @@ impl Attention {
             3 => Ok(q),
             _ => q.reshape((l, heads, head_dim)),
         };
-        let own = match (own, &self.qk_norm, whole.filter(|_| !gated)) {
+        let own = match (own, &self.qk_norm, whole.filter(|_| !elementwise)) {
             (Some((k, v)), Some(norms), _) if self.spec.qk_norm == QkNorm::PerHead => {
                 let [turned, k] = rope.apply_normed(&heads_of_q(q)?, &heads_of_k(&k)?, norms)?;
                 q = turned;
@@ -133,7 +141,6 @@ impl Attention {
             holes: Holes::default(),
             kernel: self.kernel,
         };
-        let gate = gate.map(|gate| candle_nn::ops::sigmoid(&gate)).transpose()?;
         if let Some(gate) = &gate {
             kv.show_gate(gate)?;
         }

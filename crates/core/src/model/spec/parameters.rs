@@ -1,7 +1,8 @@
 //! Parameter counts of layers and their parts.
 
 use super::{
-    AttentionBias, AttentionSpec, FeedForwardSpec, KeyValues, LayerSpec, MixerSpec, MlpSpec, QkNorm, Routing,
+    AttentionBias, AttentionSpec, FeedForwardSpec, KeyValues, LayerSpec, MixerSpec, MlpSpec, OutputGate,
+    QkNorm, Routing,
 };
 
 impl MlpSpec {
@@ -22,7 +23,11 @@ impl AttentionSpec {
         }
         let (hidden, heads, head_dim) = (hidden as u128, self.heads as u128, self.head_dim as u128);
         let (q, kv) = (heads * head_dim, self.kv_heads as u128 * head_dim);
-        let queries = if self.gated { 2 * q } else { q };
+        let (queries, gate) = match self.gate {
+            OutputGate::None => (q, 0),
+            OutputGate::Elementwise => (2 * q, 0),
+            OutputGate::PerHead => (q, heads),
+        };
         let (maps, normed) = match self.key_values {
             KeyValues::Projected => (2, 1),
             KeyValues::Tied => (1, 1),
@@ -39,7 +44,7 @@ impl AttentionSpec {
             QkNorm::Whole => q + normed * kv,
         };
         let sinks = if self.sinks { heads } else { 0 };
-        hidden * (queries + maps * kv + q) + biases + norms + sinks
+        hidden * (queries + gate + maps * kv + q) + biases + norms + sinks
     }
 }
 

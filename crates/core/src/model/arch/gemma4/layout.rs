@@ -73,7 +73,10 @@ impl Layout {
             global = of_global_layers(&own, base, &slides)?;
             own.finish()?;
         }
-        let unsaid = if fields.states("hidden_size_per_layer_input") { 0 } else { 256 };
+        // `gemma4_unified_text` has none.
+        let unified =
+            fields.optional_text("model_type")?.is_some_and(|name| name.starts_with("gemma4_unified"));
+        let unsaid = if unified || fields.states("hidden_size_per_layer_input") { 0 } else { 256 };
         let inputs = fields.optional_number("hidden_size_per_layer_input")?.unwrap_or(unsaid);
         let rows = fields.optional_count(VOCAB)?.unwrap_or(262_144);
         if inputs > 0 && rows != base.vocab {

@@ -1,4 +1,4 @@
-//! Gemma 4, text part (transformers, `Gemma4ForCausalLM`).
+//! Gemma 4, text part (transformers, `Gemma4ForCausalLM`, and of its 12B `Gemma4UnifiedForCausalLM`).
 
 use super::base::{Base, EXPERT_INTERMEDIATE, Unsaid, WINDOW, bias};
 use super::gemma3::ropes;
@@ -13,8 +13,12 @@ mod names;
 
 use layout::{Heads, Layout};
 
-pub const GEMMA4: Architecture =
-    Architecture { hf: &["gemma4_text", "gemma4"], gguf: Some("gemma4"), names: names::NAMES, spec };
+pub const GEMMA4: Architecture = Architecture {
+    hf: &["gemma4_text", "gemma4", "gemma4_unified_text", "gemma4_unified"],
+    gguf: Some("gemma4"),
+    names: names::NAMES,
+    spec,
+};
 
 /// Defaults of `Gemma4TextConfig`.
 const UNSAID: Unsaid = Unsaid {
