@@ -532,8 +532,8 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
     tokenizer = tiny_tokenizer()
     settings = {**SHARED, **tiny.config, "vocab_size": len(tokenizer), "bos_token_id": None,
                 "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    # Settings that a config has under another name are left out.
-    settings = {name: value for name, value in settings.items() if value is not None or name.endswith("_token_id")}
+    # A shared setting that a config has under another name is left out; null is a value of the others.
+    settings = {name: value for name, value in settings.items() if value is not None or name not in SHARED}
     if "gemma4" in tiny.model_type:
         settings["vocab_size_per_layer_input"] = len(tokenizer)
     if tiny.around is not None:
