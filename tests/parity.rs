@@ -37,7 +37,7 @@ use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
-pub const TINY: [&str; 48] = [
+pub const TINY: [&str; 50] = [
     "llama-tiny",
     "llama3-rope-tiny",
     "llama-old-config-tiny",
@@ -70,6 +70,8 @@ pub const TINY: [&str; 48] = [
     "granite-tiny",
     "olmo3-tiny",
     "olmo3-old-config-tiny",
+    "exaone4-tiny",
+    "exaone4-global-tiny",
     "lfm2-tiny",
     "lfm2-old-config-tiny",
     "lfm2-moe-tiny",

@@ -169,6 +169,8 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         ("nemotron-h-moe-tiny", set("layers_block_type", json!(["mamba", "glu"])), "holds `glu`"),
         ("nemotron-h-moe-tiny", set("moe_latent_size", json!(8)), "experts of narrower inputs"),
         ("olmo3-tiny", set("rope_parameters", json!({"rope_theta": 5e5})), "`full_attention` is missing"),
+        ("exaone4-tiny", set("sliding_window", json!(null)), "`sliding_window` is missing, but layers"),
+        ("exaone4-tiny", set("layer_types", json!(null)), "`sliding_window_pattern` is \"LLLG\""),
         (
             "mistral3-nested-tiny",
             set("text_config", json!({"model_type": "qwen3"})),

@@ -59,7 +59,7 @@ fn files_of_llama_cpps_converter_give_the_numbers_of_transformers_for_every_arch
             .into_iter()
             .chain(["qwen3_5_text", "qwen3_5_moe_text", "qwen3_moe", "smollm3"])
             .chain(["granite", "mistral", "olmo3", "qwen3_next", "deepseek_v2", "deepseek_v3"])
-            .chain(["lfm2", "lfm2_moe", "granitemoehybrid"])
+            .chain(["lfm2", "lfm2_moe", "granitemoehybrid", "exaone4"])
             .collect();
     assert_eq!(seen, known, "an architecture has no converted file");
 }

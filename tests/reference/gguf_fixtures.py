@@ -56,6 +56,8 @@ PRE_TOKENIZERS = {
     "mistral3-nested": "tekken",
     "granite": "refact",
     "olmo3": "dbrx",
+    "exaone4": "exaone4",
+    "exaone4-global": "exaone4",
     "lfm2": "lfm2",
     "lfm2-moe": "lfm2",
     "granite-hybrid": "refact",

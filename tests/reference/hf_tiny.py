@@ -235,6 +235,21 @@ TINY = {
                                            sliding_window=23, tie_word_embeddings=False, rope_parameters=dict(
             full_attention=dict(YARN, rope_theta=500000.0, original_max_position_embeddings=128),
             sliding_attention=dict(rope_type="default", rope_theta=500000.0))), release=hf_layouts.age_olmo3, seed=2),
+    # As EXAONE 4.0 32B: the global layer does not rotate. It is not the one that the pattern gives, which the list overrides.
+    "exaone4": Tiny("exaone4", dict(head_dim=20, num_hidden_layers=4, sliding_window=23, sliding_window_pattern="LLLG",
+                                    tie_word_embeddings=False, layer_types=[
+                                        "sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+                                    rope_parameters=dict(rope_type="llama3", rope_theta=50000.0, factor=8.0,
+                                                         low_freq_factor=1.0, high_freq_factor=4.0,
+                                                         original_max_position_embeddings=512)), seed=1),
+    # As EXAONE 4.0 1.2B: no windows, so that all layers rotate; settings of transformers 4.
+    "exaone4-global": Tiny("exaone4", dict(hidden_size=48, intermediate_size=60, head_dim=20, num_hidden_layers=2,
+                                           sliding_window=None, tie_word_embeddings=True,
+                                           layer_types=["full_attention", "full_attention"],
+                                           rope_parameters=dict(rope_type="llama3", rope_theta=50000.0, factor=8.0,
+                                                                low_freq_factor=1.0, high_freq_factor=4.0,
+                                                                original_max_position_embeddings=512)),
+                           release=hf_layouts.age_settings, seed=1),
     "gemma3": Tiny("gemma3_text", dict(GEMMA3, layer_types=[
         "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]), seed=2),
     # The settings as gemma-3-4b-it has them: a pattern instead of a list of layers, rope_theta and its local sibling.
@@ -549,8 +564,8 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
     tokenizer = tiny_tokenizer()
     settings = {**SHARED, **tiny.config, "vocab_size": len(tokenizer), "bos_token_id": None,
                 "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    # Settings that a config has under another name are left out.
-    settings = {name: value for name, value in settings.items() if value is not None or name.endswith("_token_id")}
+    # A shared setting that a config has under another name is left out; null is a value of the others.
+    settings = {name: value for name, value in settings.items() if value is not None or name not in SHARED}
     if tiny.model_type in ("gemma4", "gemma4_text"):
         settings["vocab_size_per_layer_input"] = len(tokenizer)
     if tiny.around is not None:

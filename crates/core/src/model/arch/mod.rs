@@ -10,6 +10,7 @@ mod architecture;
 mod base;
 mod config;
 mod deepseek;
+mod exaone4;
 mod fields;
 mod gemma3;
 mod gemma4;
@@ -55,6 +56,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     phi3::PHI3,
     granite::GRANITE,
     olmo3::OLMO3,
+    exaone4::EXAONE4,
     smollm3::SMOLLM3,
     qwen2::QWEN2,
     qwen3::QWEN3,
