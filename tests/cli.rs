@@ -34,6 +34,7 @@ mod removals;
 mod repairs;
 pub mod resume;
 mod rubrics;
+mod selected;
 mod selftest;
 mod special_tokens;
 mod thought_causes;
