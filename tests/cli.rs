@@ -29,6 +29,7 @@ mod memory_ends;
 mod memory_runs;
 mod old_folder;
 mod own;
+mod parity;
 mod progress;
 mod removals;
 mod repairs;

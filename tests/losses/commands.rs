@@ -57,8 +57,8 @@ fn the_stage_selected_counts_the_answers_whose_files_tell_and_is_absent_where_no
     let dir = tempfile::tempdir().unwrap();
     stores::write(dir.path());
     let run = dir.path().to_str().unwrap();
-    let table = || {
-        let ended = palimpsest(["table", run, "--memory", "--format", "csv"]);
+    let table = |format: &str| {
+        let ended = palimpsest(["table", run, "--memory", "--format", format]);
         assert_eq!(ended.code, Some(0), "{}", ended.err);
         ended.out
     };
@@ -69,7 +69,7 @@ fn the_stage_selected_counts_the_answers_whose_files_tell_and_is_absent_where_no
         };
         (read("csv"), read("svg"))
     };
-    let before = table();
+    let before = table("csv");
     let (csv, svg) = figure();
     assert!([&before, &csv, &svg].iter().all(|text| !text.contains("selected")), "{csv}");
     let line = |csv: &str, stage: &str| {
@@ -103,7 +103,12 @@ fn the_stage_selected_counts_the_answers_whose_files_tell_and_is_absent_where_no
         !csv.lines().any(|line| line.starts_with("memory-mixed") && line.contains(",selected,")),
         "{csv}"
     );
-    assert!(table().contains("memory-ideal,1,,,waterfall,selected,new,"), "{}", table());
+    assert!(table("csv").contains("memory-ideal,1,,,waterfall,selected,new,"), "{}", table("csv"));
+    // The old memory was shown to no question, so that the first row has no such stage.
+    let md = table("md");
+    let head = md.lines().find(|line| line.contains(" selected |")).unwrap();
+    assert!(head.contains("| shown | selected | attended |"), "{head}");
+    assert!(md.contains("selected: some layer"), "{md}");
     let report = palimpsest(["report", run]);
     assert_eq!(report.code, Some(0), "{}", report.err);
     let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
