@@ -153,12 +153,13 @@ class Model:
         rows: Sequence[str] = ("answer",),
         knockouts: Sequence[str] = (),
         evict: str | None = None,
+        selected: bool = False,
         **sampling: float,
     ) -> Answer:
         """Generates an answer, greedily unless `temperature`, `top_p` and `seed` say otherwise, and measures it.
 
         `rows` may be `answer` (the mean over the generated tokens), `each` (each of them: `mass_each`), `last`, and spans. Masses are
-        [layers, heads, rows, spans] of the prompt's spans. `knockouts` and `evict` are those of `trace`.
+        [layers, heads, rows, spans] of the prompt's spans. `knockouts`, `evict` and `selected` are those of `trace`.
 
         >>> model.generate(prompt, max_tokens=3, rows=["answer", "each"]).trace.to_numpy("mass_each").shape
         (30, 9, 3, 3)
@@ -166,7 +167,7 @@ class Model:
         unknown = sorted(set(sampling) - {"temperature", "top_p", "seed"})
         if unknown:
             raise TypeError(f"generate has no setting {', '.join(unknown)}; it has temperature, top_p, seed")
-        asked = _asked(rows, None, 0, (), knockouts, evict)
+        asked = _asked(rows, None, 0, (), knockouts, evict) | {"selected": selected}
         asked["generate"] = {"max_tokens": max_tokens, **sampling}
         with progress(len(prompt) + max_tokens, "answer", "tokens") as told:
             (text, thought, stop, tokens, thought_tokens), (arrays, metadata) = self._native.generate(

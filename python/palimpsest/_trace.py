@@ -41,7 +41,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "selected": ("layer", "row", "span"),
     "forgone": ("layer", "row", "span"),
 }
-_BY_ROW = ("mass", "share", "density", "value_norm", "output_norm", "sink")
+_BY_ROW = ("mass", "share", "density", "value_norm", "output_norm", "sink", "selected", "forgone")
 
 
 class Trace:
@@ -181,7 +181,7 @@ class Trace:
             if name not in self.arrays:
                 continue
             array = self.arrays[name]
-            if name == "share":
+            if "head" not in AXES.get(name, ("head",)):
                 array = array[:, None, :, :]
             elif name == "sink":
                 array = array[:, :, :, None]

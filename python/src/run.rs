@@ -11,7 +11,7 @@ use palimpsest::runs::causes::rows::read_lines;
 use palimpsest::runs::setup::{Begin, RunSpec};
 use palimpsest::runs::store::RunFolder;
 use palimpsest::runs::why_rows::read_why;
-use palimpsest_core::attention::{AttentionStore, Values};
+use palimpsest_core::attention::{AttentionStore, Selected, Values};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -126,6 +126,11 @@ fn tensors(store: AttentionStore) -> (TraceTensors, Vec<u32>) {
         tensors.extend(delta.tensors());
         metadata.push(delta.metadata());
     }
+    if let Some(kept) = &store.kept {
+        tensors.push(kept.tensor());
+        metadata.push(kept.metadata());
+    }
+    tensors.extend(store.selected.iter().flat_map(Selected::tensors));
     if !store.condition.is_empty() {
         metadata.push(("condition", store.condition));
     }

@@ -45,6 +45,21 @@ def test_a_run_reads_its_files(folders):
     assert trace.tokens == stored["tokens"].tolist() and "old" in trace.roles
 
 
+def test_every_tensor_of_an_attention_file_is_read(tmp_path):
+    settings = {"limit": 1, "only": "SR", "sessions": 3, "context": 8192, "allow_longer": True, "max_new_tokens": 2}
+    run = palimpsest.run("sample", str(FIXTURES / "gemma3-tiny"), tmp_path / "run", selected=True, evict="knorm:0.5", **settings)
+    rows = run.answers._rows()
+    assert len(rows) == 2
+    for row in rows:
+        trace, stored = run.trace(row["case"], row["probe"], row["condition"]), load_file(run.dir / row["attention"])
+        assert {"selected", "forgone"} <= set(stored) and ("kept" in stored) == bool(row["condition"])
+        assert trace.tokens == stored.pop("tokens").tolist()
+        stored.setdefault("generated", np.zeros(0, np.uint32))
+        assert set(trace.arrays) == set(stored)
+        for name, array in stored.items():
+            assert trace.to_numpy(name).tobytes() == array.tobytes() and trace.to_numpy(name).shape == array.shape, name
+
+
 def test_masses_are_means_of_the_files(folders):
     run, _ = folders
     masses = run.masses("query", "old")

@@ -24,6 +24,7 @@ def test_tensors_are_those_of_the_command_to_the_bit(name, tmp_path):
     prompt = model.prompt(TEXT, spans=SPANS)
     is_hybrid = "qwen35" in name
     more = {} if is_hybrid else {"top_keys": 3, "measures": ["mass", "share", "value_norm", "output_norm"]}
+    more["selected"] = True
     knockouts = [] if is_hybrid else ["query->new@0..2"]
     trace = model.trace(prompt, knockouts=knockouts, **more)
     job = {
@@ -48,17 +49,42 @@ def test_tensors_are_those_of_the_command_to_the_bit(name, tmp_path):
 
 
 def test_answers_are_those_of_the_command_to_the_bit(tiny, prompt, tmp_path):
-    answer = tiny.generate(prompt, max_tokens=6, rows=["answer", "each", "query"])
-    job = {"text": TEXT, "spans": SPANS, "rows": ["answer", "each", "query"], "generate": 6, "out": str(tmp_path / "c.safetensors")}
+    answer = tiny.generate(prompt, max_tokens=6, rows=["answer", "each", "query"], selected=True)
+    job = {"text": TEXT, "spans": SPANS, "rows": ["answer", "each", "query"], "generate": 6, "selected": True, "out": str(tmp_path / "c.safetensors")}
     (tmp_path / "jobs.jsonl").write_text(json.dumps(job))
     ended = command("trace", "--model", FIXTURES / "llama-tiny", "--jobs", tmp_path / "jobs.jsonl", "--out", tmp_path / "rows.jsonl")
     assert ended.returncode == 0, ended.stderr
     expected = load_file(tmp_path / "c.safetensors")
     assert answer.tokens == expected["generated"].tolist()
-    for tensor in ("mass", "share", "mass_each"):
+    for tensor in ("mass", "share", "mass_each", "selected", "forgone"):
         assert answer.to_numpy(tensor).tobytes() == expected[tensor].tobytes(), tensor
     row = json.loads((tmp_path / "rows.jsonl").read_text())
     assert answer.text == row["answer"].strip() if "answer" in row else True
+
+
+def test_windows_leave_to_rows_the_share_of_the_spans_tokens_that_they_hold():
+    model = palimpsest.Model.load(FIXTURES / "gemma3-tiny")
+    prompt = model.prompt(TEXT, spans=SPANS)
+    trace = model.trace(prompt, rows=["query", "last"], selected=True)
+    selected, forgone = trace.to_numpy("selected"), trace.to_numpy("forgone")
+    assert selected.shape == forgone.shape == (4, 2, 3) and selected.dtype == forgone.dtype == np.float32
+    ranges, n = prompt.spans, len(prompt)
+    expected = np.zeros((4, 2, 3))
+    for layer, window in enumerate(json.loads(trace.metadata["windows"])):
+        for r, rows in enumerate([range(*ranges["query"]), range(n - 1, n)]):
+            for k, (start, end) in enumerate(ranges[name] for name in trace.spans):
+                keys = [[key for key in range(start, end) if key <= row] for row in rows]
+                shares = [sum(window is None or row - key < window for key in of) / len(of) for row, of in zip(rows, keys) if of]
+                expected[layer, r, k] = np.mean(shares)
+    assert np.allclose(selected, expected, atol=1e-6) and (expected < 1).any()
+    assert np.array_equal(forgone > 0, selected < 1)
+    # Of single layers, in columns, and none without asking.
+    some = model.trace(prompt, rows=["query", "last"], layers=[2, 3], heads="mean", selected=True)
+    assert np.array_equal(some.to_numpy("selected"), selected[2:])
+    assert some.columns["forgone"].tolist() == forgone[2:].ravel().tolist()
+    assert "selected" not in model.trace(prompt).arrays
+    with pytest.raises(palimpsest.Error, match="`selected` is of rows"):
+        model.generate(prompt, max_tokens=2, rows=["each"], selected=True)
 
 
 @pytest.mark.slow

@@ -40,6 +40,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             out = base / name
             if name == "stale":
                 made[name] = folders.stale(out)
+            elif name == "windowed":
+                made[name] = folders.windowed(out)
             elif name == "old":
                 made[name] = folders.old(out)
             elif name == "memory":

@@ -47,6 +47,14 @@ def stale(out: Path) -> Path:
     return out
 
 
+def windowed(out: Path) -> Path:
+    """An answer of a model with sliding windows, with what they left out, and the effects of sessions forced into them."""
+    model = FIXTURES / "gemma3-tiny"
+    palimpsest("run", "--data", "sample", "--limit", 1, "--only", "SR", "--sessions", 4, "--model", model, "--context", 8192, "--max-new-tokens", 6, "--selected", "--out", out)
+    palimpsest("causes", out, "--model", model, "--force")
+    return out
+
+
 def unable(of: Path, out: Path) -> Path:
     """The same verdicts and labels, by a judge that is too small to judge."""
     shutil.copytree(of, out)

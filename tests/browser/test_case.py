@@ -62,6 +62,32 @@ def test_the_strip_equals_the_attention_file_and_causes(page, runs, serve, case)
         assert by_session[label]["total"] == pytest.approx(drop, abs=1e-6)
 
 
+def test_what_windows_left_and_forced_sessions_are_lanes_where_they_were_measured(page, runs, serve, case):
+    opened(page, serve(runs("stale")), **case)
+    assert not {"selected.query", "forgone.query", "forced"} & set(page.table("History")[0])
+    page.open(serve(runs("windowed")))
+    page.click(".row .c-case a")
+    page.wait("return current.held !== null && document.getElementById('strip') !== null")
+    head, rows = page.table("History")
+    by_session = {row[0]: dict(zip(head, row)) for row in rows}
+    answer = folders.lines(runs("windowed") / "answers.jsonl")[0]
+    arrays, metadata = tensors(runs("windowed") / answer["attention"])
+    query = [row["label"] for row in json.loads(metadata["rows"])].index("query")
+    drops = {row["span"]: row["forced"]["log_p_drop"] for row in folders.lines(runs("windowed") / "causes.jsonl")}
+    compared = 0
+    for place, span in enumerate(json.loads(metadata["spans"])):
+        if span["label"] in by_session and not span.get("overlay"):
+            for name in ["selected", "forgone"]:
+                values = [of_layer[query][place] for of_layer in arrays[name]]
+                assert by_session[span["label"]][f"{name}.query"] == pytest.approx(sum(values) / len(values), abs=1e-6)
+            assert by_session[span["label"]]["forced"] == pytest.approx(drops[span["label"]], abs=1e-6)
+            compared += 1
+    assert compared == len(drops) == len(rows) == 4
+    # In the picture without being asked for.
+    shown = page.js("return shownLanes(current.held).map((lane) => lane.key)")
+    assert shown == ["mass.query", "density.query", "selected.query", "forgone.query", "forced"]
+
+
 def test_maps_of_layers_and_heads_equal_the_attention_file(page, runs, serve, case):
     opened(page, serve(runs("stale")), **case, layer=1)
     page.wait("return document.getElementById('heads') !== null")

@@ -6,7 +6,7 @@ use palimpsest::runs::rows::AnswerRow;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
-use super::knockouts::{fixture, run_of, stores};
+use super::knockouts::{edited, fixture, run_of, stores};
 use super::*;
 use crate::left_out::few_or_all;
 
@@ -242,17 +242,8 @@ fn evictions_that_cannot_be_are_refused_by_name() {
     endpoint.arg("--out").arg(&out);
     check(ended(endpoint), &["--evict knorm:0.5", "endpoint"]);
 
-    let windowed = root.path().join("windowed");
-    std::fs::create_dir(&windowed).unwrap();
-    for entry in std::fs::read_dir(fixture("gemma3-tiny")).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, windowed.join(path.file_name().unwrap())).unwrap();
-    }
-    let config = windowed.join("config.json");
-    let text = std::fs::read_to_string(&config).unwrap();
-    let layers = text.replace("    \"full_attention\",", "    \"sliding_attention\",");
-    assert_ne!(text, layers);
-    std::fs::write(&config, layers).unwrap();
+    let layers = ("    \"full_attention\",", "    \"sliding_attention\",");
+    let windowed = edited("gemma3-tiny", &root.path().join("windowed"), layers);
     let mut run =
         command(["run", "--data", "sample", "--limit", "1", "--sessions", "3", "--context", "8192"]);
     run.args(["--evict", "knorm:0.5", "--model"]).arg(&windowed).arg("--out").arg(&out);

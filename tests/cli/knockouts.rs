@@ -15,6 +15,20 @@ pub(super) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
+/// A copy of a tiny model, with one text of its config.json replaced by another.
+pub(super) fn edited(name: &str, out: &Path, (old, new): (&str, &str)) -> PathBuf {
+    std::fs::create_dir(out).unwrap();
+    for entry in std::fs::read_dir(fixture(name)).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, out.join(path.file_name().unwrap())).unwrap();
+    }
+    let config = out.join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert!(text.contains(old), "{text}");
+    std::fs::write(&config, text.replace(old, new)).unwrap();
+    out.to_owned()
+}
+
 /// A run of one sample case by a tiny model.
 pub fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
     let mut command = command(["run", "--data", "sample", "--limit", "1", "--context", "8192"]);

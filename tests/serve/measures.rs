@@ -12,6 +12,7 @@ use super::{Served, fixture, serve};
 /// Full softmax attention, windows with sinks, and linear layers.
 const MODELS: [&str; 3] = ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"];
 
+const SELECTED: [&str; 2] = ["selected", "forgone"];
 const MEASURES: [&str; 5] = ["mass", "share", "density", "value_norm", "output_norm"];
 
 fn ask(served: &Served, attention: Value) -> super::Reply {
@@ -45,7 +46,7 @@ fn traced(name: &str, attention: &Value, more: Value) -> HashMap<String, Tensor>
     let ran = Command::new(env!("CARGO_BIN_EXE_palimpsest"))
         .env("PALIMPSEST_HOME", dir.path())
         .args(["trace", "--model", fixture(name).to_str().unwrap(), "--tokens", tokens.to_str().unwrap()])
-        .args(["--out", out.to_str().unwrap()])
+        .args(["--selected", "--out", out.to_str().unwrap()])
         .output()
         .unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
@@ -75,13 +76,13 @@ fn lengths_densities_and_terms_of_logits_are_those_of_trace() {
         // Part of the prompt is cached.
         ask(&served, Value::Null).ok();
         let asked = json!({
-            "rows": rows, "heads": "all", "measures": MEASURES, "targets": targets, "token_ids": true
+            "rows": rows, "heads": "all", "measures": MEASURES, "targets": targets, "token_ids": true, "selected": true
         });
         let found = told(&served, asked);
         let n = found["prompt_token_ids"].as_array().unwrap().len();
         let of_trace = json!([{"position": n - 1, "token": 3, "against": 7}, {"position": 12, "token": 5}]);
         let expected = traced(name, &found, json!({"measures": MEASURES, "targets": of_trace}));
-        for key in MEASURES.into_iter().chain(["attribution", "attribution_other"]) {
+        for key in MEASURES.into_iter().chain(["attribution", "attribution_other"]).chain(SELECTED) {
             let (shape, values) = flat(&with_numbers(&found[key]));
             assert_eq!(shape, expected[key].dims(), "{name}: {key}");
             close(&format!("{name}: {key}"), &values, &numbers(&expected[key]));
@@ -100,11 +101,20 @@ fn lengths_densities_and_terms_of_logits_are_those_of_trace() {
             close(&format!("{name}: {key}"), &flat(&with_numbers(&mean[key])).1, &numbers(&all));
         }
         assert!(mean.get("mass").is_none() && mean.get("share").is_none(), "{name}");
+        assert!(SELECTED.iter().all(|key| mean.get(*key).is_none()), "{name}: not asked for");
+        let windows = name == "gpt-oss-tiny";
+        assert_eq!(numbers(&expected["forgone"]).iter().any(|x| *x > 0.01), windows, "{name}");
         let layer = found["layers"].as_array().unwrap().last().unwrap();
         let one = told(
             &served,
-            json!({"rows": rows, "measures": ["value_norm", "density"], "heads": [[layer, 1]]}),
+            json!({"rows": rows, "measures": ["value_norm", "density"], "heads": [[layer, 1]], "selected": true}),
         );
+        for key in SELECTED {
+            let last = expected[key].dim(0).unwrap() - 1;
+            let (shape, values) = flat(&with_numbers(&one[key]));
+            assert_eq!(shape[..2], [1, 2], "{name}: {key}");
+            close(&format!("{name}: {key}"), &values, &numbers(&expected[key].get(last).unwrap()));
+        }
         for key in ["value_norm", "density"] {
             let last = expected[key].dim(0).unwrap() - 1;
             let head = expected[key].get(last).unwrap().get(1).unwrap();
@@ -154,6 +164,22 @@ fn measures_that_cannot_be_taken_are_refused_by_name() {
     refused(measures(json!(["mass", "mass"])), "palimpsest.measures[1]", "again");
     let of_answer = json!({"rows": ["answer"], "measures": ["output_norm"]});
     refused(of_answer, "palimpsest.measures[0]", "of the prompt's rows");
+    refused(json!({"rows": ["last"], "selected": "yes"}), "palimpsest.selected", "boolean");
+    for rows in [json!([]), json!(["each"])] {
+        refused(
+            json!({"rows": rows, "selected": true}),
+            "palimpsest.selected",
+            "name a span, last or answer",
+        );
+    }
+    // Nothing is said of the generated tokens as keys.
+    let of_answer = told(&served, json!({"rows": ["answer", "question"], "selected": true}));
+    let columns = of_answer["spans"].as_array().unwrap();
+    let generated = columns.iter().position(|span| span["label"] == "generated").unwrap();
+    for layer in of_answer["selected"].as_array().unwrap() {
+        let row = layer[0].as_array().unwrap();
+        assert!(row.len() == columns.len() && row[generated].is_null() && row[0] == 1.0, "{row:?}");
+    }
     let targets = |target: Value| json!({"targets": [target]});
     refused(targets(json!({"token": 1 << 30})), "palimpsest.targets[0].token", "token ids are 0 to");
     refused(

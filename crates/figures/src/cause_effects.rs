@@ -10,7 +10,9 @@ use super::style::{Colour, Stroke, UNIT, shortened};
 use super::{Figure, Origin, captions};
 use palimpsest_analysis::lens::band::Estimate;
 use palimpsest_analysis::lens::causes::residue::{Residues, numbers};
-use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS, Window};
+use palimpsest_analysis::lens::causes::{
+    CausedAnswer, CausedSession, Causes, Control, Intervention, OTHERS, Predictor, Window,
+};
 use palimpsest_analysis::lens::table::lines_csv;
 use palimpsest_analysis::lens::{Correctness, Point, Series, Study};
 use palimpsest_data::ground::csv::CsvTable;
@@ -177,6 +179,7 @@ fn by_role(
 
 /// Mean effects by role, split by verdict if available.
 pub(super) fn means(told: &Told<'_>) -> Figure {
+    use Intervention::{Forced, Total};
     let Told { causes, segments, unit, effect, control, bands, .. } = told;
     let judged = [Correctness::Correct, Correctness::Wrong];
     let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
@@ -189,17 +192,25 @@ pub(super) fn means(told: &Told<'_>) -> Figure {
         [
             by_role(told, group, "", |role| causes.effect(role, verdict)),
             by_role(told, group, CONTROL, control),
-            by_role(told, group, ", removed", |role| causes.total(role, verdict)),
+            by_role(told, group, ", removed", |role| causes.intervention(Total, role, verdict)),
+            by_role(told, group, ", forced", |role| causes.intervention(Forced, role, verdict)),
             by_role(told, group, ", on the thought", on_thought),
         ]
         .concat()
     };
-    let removed = match causes.total(None, Correctness::All) {
-        Some(_) => {
-            " Removed: the total effect, the session taken out and all after it computed anew, so that indirect paths count."
-        }
-        None => "",
-    };
+    let interventions = [
+        (
+            Total,
+            " Removed: the total effect, the session taken out and all after it computed anew, so that indirect paths count.",
+        ),
+        (
+            Forced,
+            " Forced: the fall where layers with a sliding window see the session too, beside their window; below 0, the answer gains.",
+        ),
+    ];
+    let known = |kind| causes.predictors().contains(&Predictor::Intervention(kind));
+    let others: String =
+        interventions.into_iter().filter(|(kind, _)| known(*kind)).map(|(_, said)| said).collect();
     let thoughts = match has_thoughts(causes) {
         true => {
             " On the thought: the fall of the log-probability per token of the thought before the answer."
@@ -214,7 +225,7 @@ pub(super) fn means(told: &Told<'_>) -> Figure {
         ),
     };
     let caption = format!(
-        "{effect} Means over the {segments} in a role, then over answers and {unit}.{control}{removed}{thoughts}{unsplit} {bands}"
+        "{effect} Means over the {segments} in a role, then over answers and {unit}.{control}{others}{thoughts}{unsplit} {bands}"
     );
     let lines = groups.into_iter().flat_map(of_verdict).collect();
     let intervals = Intervals { axis: AXIS.to_owned(), lines, ..Intervals::default() };

@@ -193,7 +193,9 @@ impl Words<'_> {
         let thought = |role: Option<&str>| {
             mean(role, |effect| effect.thought.map_or(f64::NAN, |thought| thought.log_p_drop))
         };
-        let total = |role: Option<&str>| Some(three(&causes.total(role, Correctness::All)?));
+        let of_kind = |kind| {
+            move |role: Option<&str>| Some(three(&causes.intervention(kind, role, Correctness::All)?))
+        };
         let without = if causes.pools().is_none() { ", without controls" } else { "" };
         let alike = causes.rank(Predictor::Intervention(Intervention::Total));
         let removed = format!(
@@ -202,6 +204,10 @@ impl Words<'_> {
             self.segment,
             alike.map_or("none".to_owned(), |estimate| two(&estimate))
         );
+        let forced = format!(
+            "Where layers with a sliding window see the {} too (below 0, the answer gains)",
+            self.segment
+        );
         let over_units = format!("Mean effects over {}{without}", self.units());
         let divergence = "KL divergence, in nats, at the answer's first token and over all its tokens (mean)";
         let on_thought = "Effects on the thought before the answer, per token";
@@ -209,7 +215,8 @@ impl Words<'_> {
             self.by_role(&over_units, effect),
             self.by_role(divergence, kl),
             self.by_role(on_thought, thought),
-            self.by_role(&removed, total),
+            self.by_role(&removed, of_kind(Intervention::Total)),
+            self.by_role(&forced, of_kind(Intervention::Forced)),
         ];
         said.into_iter().flatten().collect()
     }

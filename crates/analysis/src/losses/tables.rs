@@ -8,6 +8,7 @@ use super::count::{Number, Part};
 use super::fact::Level;
 use super::records::{ALL, Block, Pair, blocks, json, pairs, sheet};
 use super::retrieval::KS;
+use super::trace::Stage;
 use super::words::in_words;
 use super::{Losses, SystemLosses};
 use palimpsest_data::benchmarks::Table;
@@ -161,13 +162,23 @@ impl Layout {
             .number_if(self.part == Part::Retrieval, "k", |(_, k)| &**k)
             .text_if(self.part == Part::Waterfall, "fact", |(_, role)| &**role);
         let numbers = blocks.iter().flat_map(|block| self.numbers(block));
-        for head in unique(numbers.map(|number| self.head(number))) {
+        let mut heads = unique(numbers.map(|number| self.head(number)));
+        let mut notes: Vec<String> = self.notes.iter().map(|note| (*note).to_owned()).collect();
+        if self.part == Part::Waterfall {
+            // The first block may lack a stage that others have.
+            heads.sort_by_key(|head| Stage::ALL.iter().position(|stage| stage.key() == head));
+            let selected = heads.iter().any(|head| head == Stage::Selected.key());
+            notes.extend(selected.then(|| {
+                "selected: some layer's window or eviction left the question a token of a memory with the fact; only answers of `run --selected`"
+                    .to_owned()
+            }));
+        }
+        for head in heads {
             table = table.number(&head, |(block, index)| {
                 let mut numbers = self.numbers(block);
                 counted(numbers.find(|number| self.head(number) == head && self.index(number) == *index))
             });
         }
-        let mut notes: Vec<String> = self.notes.iter().map(|note| (*note).to_owned()).collect();
         if self.part == Part::Answers {
             notes.extend(runs.first().map(verdict_note));
         }

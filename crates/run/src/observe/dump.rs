@@ -2,19 +2,21 @@
 
 use std::path::Path;
 
-use anyhow::{Context, ensure};
-use candle_core::{DType, Device, Tensor};
+use anyhow::{Context, anyhow, bail, ensure};
+use candle_core::safetensors::Load;
+use candle_core::{DType, Device};
 use ndarray::Array2;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::Engine;
 use palimpsest_data::ground::table::columns;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::choices::Choices;
 use super::job::TraceJob;
 use super::request::ObserveRequest;
 
 /// A safetensors file with `tokens` (n), and for some rows (`rows`, their positions; without it the last ones) `logits` (rows, vocab),
-/// `selected.LAYER` u8 [rows, keys], which is not 0 where the row's attention at that layer has the key, or both.
+/// `selected.LAYER` u8 or bool [rows, keys], which is not 0 where the row's attention at that layer has the key, or both.
 pub struct Dump {
     pub tokens: Vec<u32>,
     rows: Vec<usize>,
@@ -22,6 +24,37 @@ pub struct Dump {
     logits: Option<Vec<Vec<f32>>>,
     /// By layer; by row and key.
     selected: Vec<(usize, Vec<Vec<f32>>)>,
+}
+
+/// Of `tokens` or `rows`.
+fn ids(name: &str, view: &TensorView<'_>) -> anyhow::Result<Vec<u32>> {
+    let (dtype, shape) = (view.dtype(), view.shape());
+    ensure!(
+        [Dtype::U32, Dtype::I32, Dtype::I64].contains(&dtype) && shape.len() == 1,
+        "`{name}` is {dtype:?} {shape:?}; write u32, i32 or i64 in one dimension"
+    );
+    let ids = view.load(&Device::Cpu)?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
+    let id =
+        |id: i64| u32::try_from(id).map_err(|_| anyhow!("`{name}` has {id}; write numbers of 0 and more"));
+    ids.into_iter().map(id).collect()
+}
+
+/// By row; `known` are the dtypes that the tensor may have.
+fn table(name: &str, view: &TensorView<'_>, known: &[Dtype]) -> anyhow::Result<Vec<Vec<f32>>> {
+    let (dtype, shape) = (view.dtype(), view.shape());
+    ensure!(
+        known.contains(&dtype) && shape.len() == 2,
+        "`{name}` is {dtype:?} {shape:?}; write {} in two dimensions",
+        known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    );
+    match dtype {
+        // Candle has no booleans.
+        Dtype::U8 | Dtype::BOOL => {
+            let row = |row: &[u8]| row.iter().map(|byte| f32::from(u8::from(*byte != 0))).collect();
+            Ok(view.data().chunks_exact(shape[1].max(1)).map(row).collect())
+        }
+        _ => Ok(view.load(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2()?),
+    }
 }
 
 /// A tensor's difference from ours.
@@ -40,56 +73,47 @@ pub struct Difference {
 impl Dump {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let place = || path.display().to_string();
-        let file = candle_core::safetensors::load(path, &Device::Cpu).with_context(place)?;
-        let ids = |name: &str, tensor: &Tensor| -> anyhow::Result<Vec<u32>> {
-            let whole = matches!(tensor.dtype(), DType::U32 | DType::I64) && tensor.rank() == 1;
-            ensure!(
-                whole,
-                "`{name}` is {:?} {:?}; write u32 or i64 in one dimension",
-                tensor.dtype(),
-                tensor.dims()
-            );
-            let ids = tensor.to_dtype(DType::I64)?.to_vec1::<i64>()?;
-            let id = |id: i64| u32::try_from(id).with_context(|| format!("`{name}` holds {id}"));
-            ids.into_iter().map(id).collect()
-        };
-        let read = || -> anyhow::Result<Self> {
-            let tokens = file.get("tokens").context("it has no tensor `tokens`")?;
-            let tokens = ids("tokens", tokens)?;
-            let n = tokens.len();
-            let mut named: Vec<(&String, &Tensor)> = file.iter().collect();
-            named.sort_by_key(|(name, _)| *name);
-            let table = |name: &str, tensor: &Tensor| -> anyhow::Result<Vec<Vec<f32>>> {
-                let table = tensor.to_dtype(DType::F32)?.to_vec2::<f32>();
-                table.with_context(|| {
-                    format!("`{name}` has shape {:?}, and two dimensions are wanted", tensor.dims())
-                })
-            };
-            let mut selected = Vec::new();
-            for (name, tensor) in named {
-                let Some(layer) = name.strip_prefix("selected.") else { continue };
-                let layer = layer.parse().with_context(|| format!("`{name}` names no layer"))?;
-                selected.push((layer, table(name, tensor)?));
+        Dump::parse(&std::fs::read(path).with_context(place)?).with_context(place)
+    }
+
+    fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+        let file = SafeTensors::deserialize(bytes)
+            .map_err(|error| anyhow!("it is no safetensors file ({error}); write it anew"))?;
+        let (mut tokens, mut rows, mut logits, mut selected) = (None, None, None, Vec::new());
+        for (name, view) in file.tensors() {
+            match (name.as_str(), name.strip_prefix("selected.").map(str::parse)) {
+                ("tokens", _) => tokens = Some(ids(&name, &view)?),
+                ("rows", _) => rows = Some(ids(&name, &view)?),
+                ("logits", _) => logits = Some(table(&name, &view, &[Dtype::F32, Dtype::BF16, Dtype::F16])?),
+                (_, Some(Ok(layer))) => {
+                    selected.push((layer, table(&name, &view, &[Dtype::U8, Dtype::BOOL])?));
+                }
+                _ => bail!(
+                    "`{name}` is none of `tokens`, `rows`, `logits` and `selected.LAYER` (LAYER: a number from 0); rename it, or leave it out"
+                ),
             }
-            let logits = file.get("logits").map(|tensor| table("logits", tensor)).transpose()?;
-            let tables = || logits.iter().chain(selected.iter().map(|(_, table)| table));
-            let count = tables().next().context("it has neither `logits` nor `selected.LAYER`")?.len();
-            let rows = match file.get("rows") {
-                Some(rows) => ids("rows", rows)?.into_iter().map(|row| row as usize).collect(),
-                None => (n.saturating_sub(count)..n).collect::<Vec<_>>(),
-            };
-            ensure!(
-                !rows.is_empty() && tables().all(|table| table.len() == rows.len()),
-                "it has {} rows (`rows`, or the last tokens), and its tensors {:?}: they must be as many, and at least one",
-                rows.len(),
-                tables().map(Vec::len).collect::<Vec<_>>()
-            );
-            if let Some(row) = rows.iter().find(|row| **row >= n) {
-                anyhow::bail!("row {row} is not among its {n} tokens");
-            }
-            Ok(Dump { tokens, rows, logits, selected })
+        }
+        selected.sort_by_key(|(layer, _)| *layer);
+        let tokens = tokens.context("it has no tensor `tokens`; write the prompt's token ids, u32 or i64")?;
+        let n = tokens.len();
+        ensure!(n > 0, "`tokens` is empty; give at least one");
+        let tables = || logits.iter().chain(selected.iter().map(|(_, table)| table));
+        let first =
+            tables().next().context("it has neither `logits` nor `selected.LAYER`; write one of them")?;
+        let rows = match rows {
+            Some(rows) => rows.into_iter().map(|row| row as usize).collect(),
+            None => (n.saturating_sub(first.len())..n).collect::<Vec<_>>(),
         };
-        read().with_context(place)
+        ensure!(
+            !rows.is_empty() && tables().all(|table| table.len() == rows.len()),
+            "it has {} rows (`rows`, or the last tokens), and its tensors {:?}: they must be as many, and at least one",
+            rows.len(),
+            tables().map(Vec::len).collect::<Vec<_>>()
+        );
+        if let Some(row) = rows.iter().find(|row| **row >= n) {
+            bail!("row {row} is not among its {n} tokens; rows count from 0");
+        }
+        Ok(Dump { tokens, rows, logits, selected })
     }
 
     /// The pass that gives our numbers: logits of all positions from the first row on.
@@ -127,11 +151,14 @@ impl Dump {
             let window = match kinds.get(*layer) {
                 Some(LayerKind::Softmax { window, .. }) => *window,
                 Some(LayerKind::Linear) => {
-                    anyhow::bail!(
-                        "`selected.{layer}`: that layer has linear attention, which chooses no keys"
+                    bail!(
+                        "`selected.{layer}`: that layer has linear attention, which chooses no keys; leave it out"
                     )
                 }
-                None => anyhow::bail!("`selected.{layer}`: the model has the layers 0..{}", kinds.len()),
+                None => bail!(
+                    "`selected.{layer}`: the model's layers are 0 to {}; name one of these",
+                    kinds.len().saturating_sub(1)
+                ),
             };
             let ours = |row: usize| -> Option<Vec<f32>> {
                 let first = window.map_or(0, |window| (row + 1).saturating_sub(window));
@@ -142,11 +169,7 @@ impl Dump {
                 };
                 Some((0..n).map(|key| f32::from(u8::from(sees(key)))).collect())
             };
-            let theirs: Vec<Vec<f32>> = theirs
-                .iter()
-                .map(|row| row.iter().map(|x| f32::from(u8::from(*x != 0.0))).collect())
-                .collect();
-            found.push(self.difference(format!("selected.{layer}"), &theirs, &ours, tolerance)?);
+            found.push(self.difference(format!("selected.{layer}"), theirs, &ours, tolerance)?);
         }
         Ok(found)
     }
@@ -163,9 +186,14 @@ impl Dump {
             let ours = ours(row).with_context(|| format!("This is a bug: {tensor} lacks row {row}"))?;
             ensure!(
                 ours.len() == theirs.len(),
-                "`{tensor}` has rows of {} numbers, and the model's have {}",
+                "`{tensor}` has rows of {} numbers, and ours have {}: {}",
                 theirs.len(),
-                ours.len()
+                ours.len(),
+                if tensor == "logits" {
+                    "one for each token of the vocabulary"
+                } else {
+                    "one for each of `tokens`"
+                }
             );
             for (column, (a, b)) in ours.iter().zip(theirs).enumerate() {
                 let apart = match (f64::from(*a) - f64::from(*b)).abs() {

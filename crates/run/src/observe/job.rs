@@ -89,6 +89,10 @@ impl TraceJob {
                 "{place}: row `{row}` is of generated tokens, and none are asked for; add --generate N, or leave the row out"
             );
         }
+        ensure!(
+            !request.selected || !rows.spans.is_empty() || rows.answer.mean.is_some(),
+            "{place}: `selected` is of rows, and none is named beside `each`; name a span, `last` or `answer`"
+        );
         let (logits, top_keys) = (request.logits, request.top_keys);
         ensure!(logits <= n, "{place}: `logits` asks for {logits} positions of {n} tokens");
         let norms = request.measures.iter().flatten().any(|measure| measure.is_length());

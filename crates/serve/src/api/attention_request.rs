@@ -169,6 +169,9 @@ impl AttentionRequest {
         let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
         ensure(self.score.is_none() || self.knockouts.is_empty(), "palimpsest.score", reason)?;
         self.check_measures()?;
+        let reason =
+            "is of rows, and none is named beside each; name a span, last or answer in palimpsest.rows";
+        ensure(!self.selected || self.rows.iter().any(|row| row != "each"), "palimpsest.selected", reason)?;
         let apart = self.cite.is_none() && self.ranges.is_empty();
         let reason = "take a logit apart by spans that share no token; leave out palimpsest.spans and palimpsest.cite, or the targets";
         ensure(self.targets.is_empty() || apart, "palimpsest.targets", reason)?;

@@ -230,8 +230,8 @@ impl<'a> Case<'a> {
 
     /// Rows of the causes' files by method.
     fn causes(&self) -> Option<Value> {
-        const GROUPS: [&str; 7] =
-            ["direct", "windows", "control", "total", "replaced", "carriers", "contextcite"];
+        const GROUPS: [&str; 8] =
+            ["direct", "windows", "control", "total", "replaced", "forced", "carriers", "contextcite"];
         let mut causes = Map::new();
         for group in GROUPS {
             let rows: Vec<&CauseLine> =
@@ -336,7 +336,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Name of a line's method in replies. Repairs, forced sessions, single subsets and paths through thoughts are not shown.
+/// Name of a line's method in replies. Repairs, single subsets and paths through thoughts are not shown.
 fn group_of(line: &CauseLine) -> Option<&'static str> {
     Some(match line {
         CauseLine::Blocked(row) if row.layers.is_some() => "windows",
@@ -346,9 +346,8 @@ fn group_of(line: &CauseLine) -> Option<&'static str> {
         CauseLine::Replaced(_) => "replaced",
         CauseLine::Carrier(_) => "carriers",
         CauseLine::Surrogate(_) => "contextcite",
-        CauseLine::Repaired(_) | CauseLine::Forced(_) | CauseLine::Subset(_) | CauseLine::Thought(_) => {
-            return None;
-        }
+        CauseLine::Forced(_) => "forced",
+        CauseLine::Repaired(_) | CauseLine::Subset(_) | CauseLine::Thought(_) => return None,
     })
 }
 

@@ -272,6 +272,9 @@ impl<'a> Strips<'a> {
         let replaced = about("has neutral text in its place");
         let names = ["contrast.replaced", "effect on the contrast of neutral text", &replaced];
         self.push(Strip::new(names, EFFECT, self.drops(&of(AblationKind::Replaced).collect())));
+        let forced = about("is shown to sliding windows");
+        let names = ["contrast.forced", "effect on the contrast of forcing it into windows", &forced];
+        self.push(Strip::new(names, EFFECT, self.drops(&of(AblationKind::Forced).collect())));
     }
 
     pub fn measures(&mut self, measures: &SessionMeasures, layers: &[Layer]) {

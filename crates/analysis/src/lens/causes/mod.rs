@@ -96,9 +96,15 @@ impl Causes {
         self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
-    pub fn total(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
-        let total = Predictor::Intervention(Intervention::Total);
-        let number = |answer: &CausedAnswer, at: usize| answer.overall.get(&total)?.get(at).copied();
+    /// [`Causes::effect`] for another intervention.
+    pub fn intervention(
+        &self,
+        kind: Intervention,
+        role: Option<&str>,
+        correctness: Correctness,
+    ) -> Option<Estimate> {
+        let kind = Predictor::Intervention(kind);
+        let number = |answer: &CausedAnswer, at: usize| answer.overall.get(&kind)?.get(at).copied();
         self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 

@@ -24,6 +24,8 @@ pub enum Predictor {
 pub enum Intervention {
     /// Session removed and later tokens recomputed: total effect.
     Total,
+    /// Session shown to layers with a sliding window.
+    Forced,
     /// ContextCite: weight of a session in a sparse linear fit to random subsets.
     ContextCite { ablation: Ablation, subsets: usize },
 }
@@ -62,6 +64,9 @@ impl Predictor {
             Predictor::QrHeads => of("qr_heads", "mass by QR heads"),
             Predictor::Ridge => of("ridge", "ridge over heads (held out)"),
             Predictor::Intervention(Intervention::Total) => of("total_effect", "total effect (removed)"),
+            Predictor::Intervention(Intervention::Forced) => {
+                of("forced_effect", "effect of forcing into windows")
+            }
             Predictor::Intervention(Intervention::ContextCite { ablation, subsets }) => {
                 let ablation = ablation.key();
                 let key = format!("contextcite_{ablation}_{subsets}");

@@ -20,13 +20,15 @@ const ROUNDED: f64 = 1e-9;
 
 /// By answer: each intervention's number per span. Of a surrogate, the seed of the last row counts.
 fn interventions(
-    removed: Vec<CauseRow>,
+    [removed, forced]: [Vec<CauseRow>; 2],
     surrogates: Vec<SurrogateRow>,
 ) -> BTreeMap<AnswerKey, BTreeMap<Intervention, BTreeMap<String, f64>>> {
     let mut found: BTreeMap<AnswerKey, BTreeMap<Intervention, BTreeMap<String, f64>>> = BTreeMap::new();
-    for row in removed {
-        let totals = found.entry(row.answer).or_default().entry(Intervention::Total).or_default();
-        totals.insert(row.span, row.effect.log_p_drop + 0.0);
+    for (kind, rows) in [(Intervention::Total, removed), (Intervention::Forced, forced)] {
+        for row in rows {
+            let effects = found.entry(row.answer).or_default().entry(kind).or_default();
+            effects.insert(row.span, row.effect.log_p_drop + 0.0);
+        }
     }
     let kind =
         |row: &SurrogateRow| Intervention::ContextCite { ablation: row.ablation, subsets: row.subsets };
@@ -47,7 +49,8 @@ impl Causes {
     pub fn open(study: &Study) -> Result<Option<Self>, LensError> {
         let Some(first) = study.conditions.first() else { return Ok(None) };
         let dir = first.run.path();
-        let CauseRows { blocked: mut rows, controls, removed, surrogates, .. } = CauseRows::read(dir)?;
+        let CauseRows { blocked: mut rows, controls, removed, forced, surrogates, .. } =
+            CauseRows::read(dir)?;
         let seed = rows.last().and_then(|row| row.seed);
         rows.retain(|row| {
             row.seed == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)
@@ -61,7 +64,7 @@ impl Causes {
         }
         let (windows, windowed) = windowed::answers(windowed, &pools);
         let weighted = weighted(study)?;
-        let interventions = interventions(removed, surrogates);
+        let interventions = interventions([removed, forced], surrogates);
         let judged: BTreeMap<&String, _> =
             study.conditions.iter().filter_map(|known| Some((&known.name, known.verdicts()?))).collect();
         let mut answers = Vec::new();

@@ -1,7 +1,8 @@
 // The history as a strip: a column a session, a lane a measure, all on one axis. Columns are chosen by a click or by Enter; several are summed.
 
 const LANE = { height: 38, gap: 16, label: 176, top: 34, bottom: 34, narrow: 560 };
-const FRONT = ['mass', 'density', 'direct', 'total', 'replaced', 'contrast.', 'value_norm', 'contextcite'];
+const OF_VIEWER = ['mass', 'density', 'selected', 'forgone'];
+const FRONT = ['direct', 'total', 'replaced', 'forced', 'contrast.', 'value_norm', 'contextcite'];
 
 const chosenSessions = (held) => (held.sessions ?? []).filter((session) => all('session').includes(session.label));
 function chooseSession(label, more) {
@@ -20,7 +21,7 @@ function shownLanes(held) {
   const named = all('lane');
   if (named.length) return lanes.filter((lane) => named.includes(lane.key));
   const viewer = held.rows?.[held.viewer]?.label ?? 'query';
-  return lanes.filter((lane) => (lane.key === `mass.${viewer}` || lane.key === `density.${viewer}` || (!lane.key.startsWith('mass.') && !lane.key.startsWith('density.') && FRONT.some((key) => lane.key.startsWith(key)))) && lane.group !== 'control' && !lane.key.endsWith('.control') && !lane.key.endsWith('.kl')).slice(0, 8);
+  return lanes.filter((lane) => (OF_VIEWER.some((key) => lane.key === `${key}.${viewer}`) || FRONT.some((key) => lane.key.startsWith(key))) && lane.group !== 'control' && !lane.key.endsWith('.control') && !lane.key.endsWith('.kl')).slice(0, 10);
 }
 
 // Where the columns are: of equal width, or by their tokens.

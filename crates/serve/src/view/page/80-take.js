@@ -48,6 +48,6 @@ function takePart(held) {
   return section;
 }
 function causesCsv(held) {
-  const rows = Object.entries(held.causes).flatMap(([kind, list]) => (Array.isArray(list) ? list : []).map((row) => [kind, row.span ?? (there(row.stretch) ? `stretch ${row.stretch}` : ''), row.role ?? '', row.carrier ?? '', (row.layers ?? []).join('-'), row.log_p ?? row.contrast ?? null, (row.effect ?? row.total ?? row.replaced)?.log_p_drop ?? row.drop ?? null, (row.effect ?? row.total ?? row.replaced)?.kl ?? null, (row.effect ?? row.total ?? row.replaced)?.kl_answer ?? null]));
+  const rows = Object.entries(held.causes).flatMap(([kind, list]) => (Array.isArray(list) ? list : []).map((row) => [kind, row.span ?? (there(row.stretch) ? `stretch ${row.stretch}` : ''), row.role ?? '', row.carrier ?? '', (row.layers ?? []).join('-'), row.log_p ?? row.contrast ?? null, (row.effect ?? row.total ?? row.replaced ?? row.forced)?.log_p_drop ?? row.drop ?? null, (row.effect ?? row.total ?? row.replaced ?? row.forced)?.kl ?? null, (row.effect ?? row.total ?? row.replaced ?? row.forced)?.kl_answer ?? null]));
   return csv(['kind', 'span', 'role', 'carrier', 'layers', 'plain', 'log_p_drop', 'kl', 'kl_answer'], rows);
 }
