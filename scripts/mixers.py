@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Where an overwritten fact lives, by kind of mixer: trains one tiny model for each from a seed and runs all over the same twins of `build dose`.
+
+    python3 scripts/mixers.py --out OUT [--palimpsest COMMAND] [MIXER...]
+
+The last command draws OUT/figures/dose-runs: the effect of the update by distance, a line for each mixer. Needs torch and transformers.
+The same command goes on after a stop: models and runs that are there are kept. The models read these histories and nothing else.
+"""
+
+import argparse
+import multiprocessing
+import random
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import jinja2
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+DATE = "2025-01-06 08:00"
+DATA = Path(__file__).resolve().parent.parent / "crates/data/src"
+# Dates and numbers, words with the space before them, any other character.
+PIECE = r" \(\d[-\d: ]+\)| ?\d+(?:[-: ]\d+)*|'s| ?[A-Za-z]+|.|\n"
+# The space makes the answer's first word the same token as within a text.
+CHAT = "{% for message in messages %}<{{ message.role }}> {{ message.content }}{% endfor %}{% if add_generation_prompt %}<answer> {% endif %}"
+END = "<end>"
+SPECIAL = ["<unk>", END, "<system>", "<user>", "<assistant>", "<answer>"]
+LAYERS, WIDTH, HEADS, WINDOW = 2, 64, 4, 64
+SHARED = dict(hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+              num_key_value_heads=HEADS, head_dim=WIDTH // HEADS, max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.1)
+DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=32, linear_value_head_dim=32, linear_conv_kernel_dim=4)
+CONVOLUTION = dict(conv_L_cache=3, block_auto_adjust_ff_dim=False)
+MAMBA = dict(num_local_experts=0, num_experts_per_tok=0, mamba_n_heads=4, mamba_d_head=32, mamba_d_state=16, mamba_n_groups=1, mamba_d_conv=4,
+             mamba_expand=2, mamba_chunk_size=32, shared_intermediate_size=2 * WIDTH)
+# transformers' model type, and what its config has beside SHARED. A sparse mixer needs a line of its own: windows stand for a choice of keys.
+MIXERS = {
+    "softmax": ("qwen3", {}),
+    "window": ("mistral", dict(sliding_window=WINDOW)),
+    "delta": ("qwen3_5_text", dict(DELTA, layer_types=["linear_attention"] * LAYERS)),
+    "mamba-2": ("granitemoehybrid", dict(MAMBA, layer_types=["mamba"] * LAYERS)),
+    "convolution": ("lfm2", dict(CONVOLUTION, layer_types=["conv"] * LAYERS)),
+}
+# Optimiser's steps with histories of at most so many tokens, one after the other; tokens of a step.
+STAGES, TOKENS, RATE = [(300, 0), (150, 256), (150, 700)], 2048, 4e-3
+TEST = """family = "slots"
+items = 12
+seed = 1
+session_tokens = 48
+twins = ["update", "no-update"]
+
+[sweeps]
+distance = [64, 128, 256, 512]
+tail = [64, 128, 256]
+"""
+
+
+class Histories:
+    """Random histories of `build dose`'s words: a few facts, stated and most of them overwritten, among other talk; and questions on all."""
+
+    def __init__(self):
+        read = lambda name: tomllib.loads((DATA / f"construct/texts/{name}.toml").read_text())
+        self.chat, self.topics, self.values = read("chat"), read("fillers")["topic"], read("values")
+        self.templates = [one for one in read("templates")["template"] if "slots" in one["families"]]
+        environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+        prompts = DATA / "benchmarks/dose/templates"
+        self.system, self.session, self.question = (
+            environment.from_string((prompts / f"{name}.j2").read_text()) for name in ("system", "session", "question"))
+
+    def words(self) -> list[str]:
+        """Every word that a history can have."""
+        texts = []
+
+        def walk(value):
+            if isinstance(value, str):
+                texts.extend([re.sub(r"\{\w+\}", "x", value), " " + value])
+            elif isinstance(value, (dict, list)):
+                for one in value.values() if isinstance(value, dict) else value:
+                    walk(one)
+        walk([self.chat, self.topics, self.templates, [self.values[one["values"]] for one in self.templates]])
+        texts.append(" " + self.system.render() + self.question.render(history="Session\nUser: Assistant: now still", query="", date="1"))
+        return sorted({piece for text in texts for piece in pieces(text) + pieces(" " + text)})
+
+    def filler(self, draw: random.Random) -> list[str]:
+        topic = draw.choice(self.topics)
+        thing = draw.choice(topic["things"])
+        said = lambda pattern: (lambda text: text[0].upper() + text[1:])(pattern.replace("{x}", thing))
+        turns = []
+        for ask in draw.sample(topic["asks"], draw.choice([1, 1, 2])):
+            turns += [said(ask), " ".join(said(tell) for tell in draw.sample(topic["tells"], draw.choice([1, 2])))]
+        return turns
+
+    def evidence(self, draw: random.Random, statement: str, remarks: int) -> list[str]:
+        chat = self.chat
+        opening = " ".join([draw.choice(chat["greetings"]), *draw.sample(chat["remarks"], remarks)])
+        return [opening, draw.choice(chat["replies"]), statement[0].upper() + statement[1:] + ".", draw.choice(chat["acks"])]
+
+    def draw(self, draw: random.Random, most: int) -> list[tuple[str, str]]:
+        """A prompt and the value that goes on with it, then further questions with theirs. With `most` 0 nothing but the facts is told."""
+        names = draw.sample(self.chat["names"], 2)
+        templates = draw.sample(self.templates, 2)
+        told, asked = [], []
+        for name, template in draw.sample([(n, t) for n in names for t in templates], draw.choice([1, 1, 2, 3])):
+            values = draw.sample(self.values[template["values"]], draw.choice([1, 2, 2, 2]))
+            clause, query, prefix = (text.replace("{name}", name) for text in (template["clause"]["full"], template["question"], template["prefix"]))
+            statements = [clause.replace("{v}", value) + (" now" if nth else "") for nth, value in enumerate(values)]
+            told += zip(sorted(draw.random() for _ in statements), statements)
+            asked.append((query, prefix, " " + values[-1]))
+        sessions = [self.evidence(draw, statement, draw.randint(0, 3) if most else 0) for _, statement in sorted(told)]
+        room = draw.uniform(0, most) - 40 * len(sessions) - 60 * len(asked)
+        while room > 0:
+            filler = self.filler(draw)
+            sessions.insert(draw.randint(0, len(sessions)), filler)
+            room -= 15 + sum(len(turn) for turn in filler) / 5
+        history = ""
+        for number, turns in enumerate(sessions, 1):
+            turns = [dict(speaker=("User", "Assistant")[nth % 2], content=turn) for nth, turn in enumerate(turns)]
+            history += self.session.render(number=number, date=DATE, turns=turns).strip() + "\n\n"
+        draw.shuffle(asked)
+        texts = []
+        for query, prefix, value in asked:
+            question = self.question.render(history=history, query=query, date=DATE).strip()
+            before = f"<user> {question[question.index('Question:'):]}" if texts else f"<system> {self.system.render().strip()}<user> {question}"
+            texts.append((f"{before}<answer> {prefix}", value))
+        return texts
+
+
+def pieces(text: str) -> list[str]:
+    return re.findall(PIECE, text)
+
+
+def tokenizer_of(words: list[str]) -> PreTrainedTokenizerFast:
+    known = SPECIAL + [word for word in words if word and not re.search(r"\d", word)]
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), "isolated")
+    inner.decoder = decoders.Fuse()
+    inner.add_special_tokens(SPECIAL)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>", eos_token=END, chat_template=CHAT)
+
+
+def fresh(mixer: str, tokenizer):
+    torch.manual_seed(1)
+    kind, more = MIXERS[mixer]
+    config = AutoConfig.for_model(kind, **{**SHARED, **more}, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id,
+                                  bos_token_id=None, pad_token_id=None)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    for name, parameter in model.named_parameters():
+        # States that remember for 10 to 1,000 tokens to begin with; transformers' first ones forget within a few.
+        if name.endswith("dt_bias"):
+            rate = torch.logspace(-3, -1, len(parameter))
+            parameter.data = rate + torch.log(-torch.expm1(-rate))
+        if name.endswith("A_log"):
+            parameter.data = torch.zeros_like(parameter)
+    return model
+
+
+def train(mixer: str, folder: Path, tokenizer):
+    """Trains on the values that answers go on with, and prints the share of right ones as it goes."""
+    model, histories, draw = fresh(mixer, tokenizer), Histories(), random.Random(2)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    lengths = [most for count, most in STAGES for _ in range(count)]
+    ids = lambda text: tokenizer(text, add_special_tokens=False).input_ids
+    print(f"{mixer}: {sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
+    right = seen = tokens = 0
+    for step, most in enumerate(lengths):
+        for group in optimiser.param_groups:
+            group["lr"] = RATE * min(1.0, (step + 1) / 30, (1 - step / len(lengths)) / 0.3)
+        rows, ends = [], []
+        while not rows or (len(rows) + 1) * max(map(len, rows)) < TOKENS:
+            row = []
+            for text, value in histories.draw(draw, most):
+                row += ids(text)
+                ends.append((len(rows), len(row) - 1))
+                row += ids(value)
+            rows.append(row)
+        inputs = torch.tensor([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
+        rows_of, places = torch.tensor(ends).T
+        hidden = model.model(inputs, use_cache=False).last_hidden_state[rows_of, places]
+        logits, values = model.lm_head(hidden) / getattr(model.config, "logits_scaling", 1), inputs[rows_of, places + 1]
+        loss = torch.nn.functional.cross_entropy(logits, values)
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        right, seen, tokens = right + int((logits.argmax(1) == values).sum()), seen + len(ends), tokens + inputs.numel()
+        if (step + 1) % 25 == 0:
+            print(f"{mixer}: step {step + 1} of {len(lengths)}, at most {most}, loss {loss.item():.3f}, right {right / seen:.2f} of {seen}, "
+                  f"{tokens:,} tokens, {time.process_time():.0f} s", flush=True)
+            right = seen = 0
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def shell(*words):
+    print("+", *words, flush=True)
+    subprocess.run([str(word) for word in words], check=True)
+
+
+def made(mixer: str, out: Path, palimpsest: str):
+    """The mixer's model, and its run over the twins."""
+    torch.set_num_threads(1)
+    folder = out / mixer
+    if not (folder / "model.safetensors").exists():
+        train(mixer, folder, PreTrainedTokenizerFast.from_pretrained(out / "tokenizer"))
+    shell(palimpsest, "run", "--data", out / "test", "--model", folder, "--max-new-tokens", 2, "--no-attention", "--out", out / "runs" / mixer)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("mixers", nargs="*", default=list(MIXERS), metavar="MIXER", help=", ".join(MIXERS))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--palimpsest", default="palimpsest", help="the command")
+    parser.add_argument("--jobs", type=int, default=1, help="mixers at once, on a core each")
+    args = parser.parse_args()
+    out = args.out
+    if not (out / "test").exists():
+        tokenizer_of(Histories().words()).save_pretrained(out / "tokenizer")
+        (out / "test.toml").write_text(TEST)
+        shell(args.palimpsest, "build", "dose", out / "test.toml", "--out", out / "test", "--tokenizer", out / "tokenizer")
+    with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
+        pool.starmap(made, [(mixer, out, args.palimpsest) for mixer in args.mixers], chunksize=1)
+    runs = [out / "runs" / mixer for mixer in MIXERS if (out / "runs" / mixer).exists()]
+    shell(args.palimpsest, "dose", *runs, "--factor", "distance", "--out", out / "figures")
+
+
+if __name__ == "__main__":
+    main()
