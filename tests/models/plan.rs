@@ -62,6 +62,7 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("phi-4", 14.7, 0.005),
         ("granite-3.3-8b-instruct", 8.17, 0.002),
         ("olmo-3-7b-instruct", 7.3, 0.005),
+        ("exaone-4.0-1.2b", 1.28, 0.002),
         ("lfm2.5-1.2b-instruct", 1.17, 0.005),
         ("lfm2-8b-a1b", 8.3, 0.01),
         ("lfm3-1.7b", 1.73, 0.002),

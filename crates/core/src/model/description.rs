@@ -23,7 +23,7 @@ const RELEASED: &[(&str, &str)] = released! {
     "qwen2.5-7b-instruct" "qwen2.5-14b-instruct" "qwen2.5-72b-instruct" "qwen3-4b" "qwen3-8b" "qwen3-14b" "qwen3-32b"
     "qwen3-235b-a22b" "qwen3.5-9b" "qwen3.5-27b" "qwen3.5-35b-a3b" "qwen3.6-35b-a3b" "qwen3-next-80b-a3b-instruct"
     "gpt-oss-20b" "gpt-oss-120b" "glm-4.5-air" "minimax-m2.5"
-    "ministral-3-8b-base" "phi-4" "granite-3.3-8b-instruct" "olmo-3-7b-instruct"
+    "ministral-3-8b-base" "phi-4" "granite-3.3-8b-instruct" "olmo-3-7b-instruct" "exaone-4.0-1.2b"
     "lfm2.5-1.2b-instruct" "lfm2-8b-a1b" "lfm3-1.7b" "granite-4.0-h-tiny" "nemotron-3-nano-30b-a3b"
     "deepseek-v2-lite-chat" "deepseek-v3" "deepseek-v3.2" "glm-4.7-flash" "glm-5" "mistral-small-4-119b"
     "gemma4-e4b" "gemma4-12b" "gemma4-26b-a4b"

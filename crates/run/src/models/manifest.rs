@@ -45,6 +45,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/phi-4.toml", include_str!("../../../../models/phi-4.toml")),
     ("models/granite-3.3-8b-instruct.toml", include_str!("../../../../models/granite-3.3-8b-instruct.toml")),
     ("models/olmo-3-7b-instruct.toml", include_str!("../../../../models/olmo-3-7b-instruct.toml")),
+    ("models/exaone-4.0-1.2b.toml", include_str!("../../../../models/exaone-4.0-1.2b.toml")),
     ("models/lfm2.5-1.2b-instruct.toml", include_str!("../../../../models/lfm2.5-1.2b-instruct.toml")),
     ("models/lfm2-8b-a1b.toml", include_str!("../../../../models/lfm2-8b-a1b.toml")),
     ("models/lfm3-1.7b.toml", include_str!("../../../../models/lfm3-1.7b.toml")),

@@ -26,6 +26,7 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "phi-4",
     "granite-3.3-8b-instruct",
     "olmo-3-7b-instruct",
+    "exaone-4.0-1.2b",
     "lfm2.5-1.2b-instruct",
     "lfm2-8b-a1b",
     "lfm3-1.7b",
