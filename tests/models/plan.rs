@@ -101,9 +101,9 @@ fn every_manifest_has_a_config_of_its_architecture_and_context() {
 #[test]
 fn a_config_with_pythons_infinity_is_described_and_planned() {
     let home = tempfile::tempdir().unwrap();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/nemotron-h-tiny");
+    let folder = fixture("nemotron-h-tiny");
     let config = std::fs::read(folder.join("config.json")).unwrap();
-    assert!(serde_json::from_slice::<serde_json::Value>(&config).is_err(), "it is no JSON");
+    assert!(serde_json::from_slice::<Json>(&config).is_err(), "it is no JSON");
     for command in ["info", "plan"] {
         let (code, out, err) = palimpsest(home.path(), &["model", command, folder.to_str().unwrap()]);
         assert_eq!(code, 0, "{command}: {err}");
