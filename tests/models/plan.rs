@@ -101,6 +101,19 @@ fn every_manifest_has_a_config_of_its_architecture_and_context() {
     }
 }
 
+#[test]
+fn a_config_with_pythons_infinity_is_described_and_planned() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = fixture("nemotron-h-tiny");
+    let config = std::fs::read(folder.join("config.json")).unwrap();
+    assert!(serde_json::from_slice::<Json>(&config).is_err(), "it is no JSON");
+    for command in ["info", "plan"] {
+        let (code, out, err) = palimpsest(home.path(), &["model", command, folder.to_str().unwrap()]);
+        assert_eq!(code, 0, "{command}: {err}");
+        assert!(out.contains("nemotron_h"), "{command}: {out}");
+    }
+}
+
 /// Rewrites the table if PALIMPSEST_BLESS is set; compares it otherwise.
 #[test]
 fn the_table_of_what_fits_in_the_docs_is_what_the_code_says() {
