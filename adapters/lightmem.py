@@ -13,13 +13,17 @@ Settings
   flush       "session" (default): what is buffered is extracted when 512 tokens are full and after each session; "history", as in the
               authors' script: at the end of the history alone
   messages    "user_only" (default) or "hybrid": whose words facts are extracted from
+  compressor  none (default, as the code's): a folder with llmlingua-2-bert-base-multilingual-cased-meetingbank, whose name must have these words.
+              Then messages are shortened to 0.8 of their tokens and topics are cut by that model's attention, as in the authors' scripts.
+              It needs `llmlingua==0.2.2`, torch and transformers (5 would do, tried)
 
 What is known to differ from the papers' rows, and to matter:
-- Compression and topic segmentation are off; a buffer is full at 512 tokens, which are counted as a quarter of the bytes unless
-  TIKTOKEN_CACHE_DIR names a folder with tiktoken's o200k_base.
-- With both, as by default: `llmlingua` 0.2.2, torch, and the weights of microsoft/llmlingua-2-bert-base-multilingual-cased-meetingbank, which no
-  package holds; messages are shortened to 0.8 of their tokens, and topics cut at the peaks of that model's attention (layers 8 to 11)
-  from a message to the one before. A fact is then worded from what is left. Not tried, since no hub of models was within reach.
+- Without a compressor a buffer is full at 512 tokens, which are counted as a quarter of the bytes unless TIKTOKEN_CACHE_DIR names a folder with
+  tiktoken's o200k_base.
+- `compressor` was run with untrained weights of that architecture (12 layers): no package holds the real ones, and no hub was within reach. So
+  that the code runs is seen, and nothing of the quality. Facts are worded from what is left of a message.
+- With it, what LightMem cuts in the call that ends a session or history is lost where that call also fills its first buffer (its second
+  assignment of the segments replaces the first).
 - Sources are sessions. With "session" they are certain: a buffer holds one. With "history" a buffer spans sessions, and an entry is from
   the session of the message that the model names, by the model's word for it: a wrong or missing number names a wrong session.
 - A number out of range is put right for the topic alone: such an entry has no time, with "history" no session, and the update skips it
@@ -73,8 +77,8 @@ class LightMem:
     """A store of LightMem's, in the scope's folder."""
 
     name, version = "lightmem", "source"
-    packages = ("openai", "qdrant-client", "tiktoken", "torch", "transformers")
-    options = {"threshold": 0.9, "flush": "session", "messages": "user_only"}
+    packages = ("openai", "qdrant-client", "tiktoken", "torch", "transformers", "llmlingua")
+    options = {"threshold": 0.9, "flush": "session", "messages": "user_only", "compressor": None}
     provenance, looks, scopes = "derived", True, 4
     loggers = ("LightMemory",)
 
@@ -103,8 +107,7 @@ class LightMem:
         stored = {"collection_name": "memories", "embedding_model_dims": self.dimensions, "path": str(setup.folder / "qdrant"), "on_disk": True}
         self.system = LightMemory.from_config(
             {
-                "pre_compress": False,
-                "topic_segment": False,
+                **self.compressing(self.config["compressor"]),
                 "messages_use": self.config["messages"],
                 "metadata_generate": True,
                 "text_summary": True,
@@ -116,7 +119,24 @@ class LightMem:
                 "update": "offline",
             }
         )
+        if self.config["compressor"]:
+            # Its segmenter reads attentions, which the faster kernels do not return.
+            self.system.compressor.inner_compressor.model.set_attn_implementation("eager")
         self.last, self.held, self.extractions = None, {}, 0
+
+    @staticmethod
+    def compressing(folder):
+        """Settings of the compressor and the segmenter, as the authors' scripts have them; off without a folder."""
+        if not folder:
+            return {"pre_compress": False, "topic_segment": False}
+        model = {"model_name": folder, "device_map": "cpu", "use_llmlingua2": True}
+        compressor = {"model_name": "llmlingua-2", "configs": {"llmlingua_config": model}}
+        shared = {"topic_segment": True, "precomp_topic_shared": True, "topic_segmenter": {"model_name": "llmlingua-2"}}
+        return {"pre_compress": True, "pre_compressor": compressor, "extract_threshold": 0.1, **shared}
+
+    def sensory(self):
+        """The segmenter's buffer, where there is one."""
+        return getattr(self.system, "senmem_buffer_manager", None)
 
     def pairs(self, session):
         """Messages by twos, a user's and an assistant's; what is missing is empty."""
@@ -203,6 +223,8 @@ class LightMem:
         buffer = self.system.shortmem_buffer_manager
         stored = self.system.embedding_retriever.get_all()
         state = {"entries": stored, "buffer": buffer.buffer, "tokens": buffer.token_count, "last": self.last, "held": self.held}
+        if self.sensory():
+            state["sensory"] = [self.sensory().buffer, self.sensory().big_buffer, self.sensory().token_count]
         (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
 
     def load(self, folder):
@@ -212,6 +234,8 @@ class LightMem:
         buffer = self.system.shortmem_buffer_manager
         buffer.buffer, buffer.token_count = state["buffer"], state["tokens"]
         self.last, self.held = state["last"], state["held"]
+        if self.sensory():
+            self.sensory().buffer, self.sensory().big_buffer, self.sensory().token_count = state["sensory"]
 
     def close(self):
         self.system.embedding_retriever.client.close()

@@ -14,9 +14,10 @@ Settings
   timeout        3000 (default): seconds for the writing of a session
 
 What is known to differ from the papers' configuration, and to matter:
-- SubtleMemory's MIRIX "answers itself", with gpt-4o-mini and its screen agent of the time. This commit's meta agent makes no agent that chats; the
-  type `chat_agent` and a route for messages to one are left in its server, and were not tried. So its answers are not taken: the memories are,
-  for the run's reader, and their lines in `parts`.
+- SubtleMemory's MIRIX "answers itself", with gpt-4o-mini. This commit's server returns no answers (its route for messages to an agent queues them
+  and is marked unfinished). `answer` is the agent of its own evaluation, evals/task_agent.py, which calls itself MIRIX's chat agent: the newest
+  memories in its prompt, at most five rounds of searches by a tool, answers of at most 128 tokens. A raw input cannot be asked for, since its
+  client has no such call.
 - A search gives k of each kind (events, resources, procedures, secrets, facts), in that order, without scores; k cuts the list. So what comes
   first is by kind. Core blocks are read in `dump` and not searched.
 - Its `retrieve/conversation` never hands over the words of a question at this commit (it adds a string to a dictionary, and gives the newest
@@ -27,7 +28,7 @@ What is known to differ from the papers' configuration, and to matter:
   bytes over four, since tiktoken would download its table, unless TIKTOKEN_CACHE_DIR is set.
 - A model that calls no tools stores nothing. Calls ask for tools with `tool_choice` "required".
 Cost: a call for topics, one of the meta agent, one and more of each agent that it triggers, and one to end: four and more a session, with prompts
-of 3,000 tokens beside the session, at temperature 0.7; a server takes 12 s to start. A search is one embedding.
+of 3,000 tokens beside the session, at temperature 0.7; a server takes 12 s to start. A search is one embedding, `answer` one to six calls.
 """
 
 import argparse
@@ -68,6 +69,25 @@ uvicorn.run("mirix.server.rest_api:app", host="127.0.0.1", port=int(sys.argv[1])
 """
 # Seconds that the server may take to start: 25 were seen.
 START = 300
+
+
+class Client:
+    """In place of MIRIX's client, with its defaults, for the agent that answers; keeps what searches found."""
+
+    def __init__(self, ask):
+        self.ask, self.found = ask, {}
+
+    async def retrieve_with_conversation(self, **asked):
+        return self.ask("/memory/retrieve/conversation", {"limit": 10, **asked})
+
+    async def search(self, **asked):
+        told = self.ask("/memory/search", **{"memory_type": "all", "search_method": "embedding", **asked})
+        # The agent takes the ids away.
+        self.found.update({item["id"]: dict(item) for item in told.get("results") or []})
+        return told
+
+    def check_raw_item(self, _):
+        return {"success": False, "error": "MIRIX's client has no such call."}
 
 
 class Mirix:
@@ -170,6 +190,20 @@ class Mirix:
             raise Failure(f"mirix /memory/search: {found.get('error')}")
         rows = [self.row(item) for item in found["results"]][:k]
         return {"memories": rows, "parts": [{"text": f"{row['text']}\n", "memory": row["id"]} for row in rows]}
+
+    def answer(self, query):
+        sys.path[:0] = [str(self.source / "evals"), str(self.source)]
+        from mirix_memory_system import MirixMemorySystem
+        from openai import OpenAI
+        from task_agent import TaskAgent
+
+        # Without their constructors, which would ask for a server at a port of their own.
+        agent, memory = TaskAgent.__new__(TaskAgent), MirixMemorySystem.__new__(MirixMemorySystem)
+        llm, client = self.setup.llm, Client(self.ask)
+        agent.client, agent.model, agent.max_tool_rounds = OpenAI(api_key=llm.key or "none", base_url=llm.base_url), llm.model, 5
+        agent.mirix_client, agent.user_id, memory.client, memory.user_id = client, USER, client, USER
+        said = agent.answer(memory.wrap_user_prompt(query), user_id=USER)["answer"]
+        return said, [self.row(item) for item in client.found.values()]
 
     def save(self, folder):
         # Of the database as it is; starting the server anew would take longer than a session.

