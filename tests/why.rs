@@ -94,7 +94,7 @@ fn pair() -> ValuePair {
 fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> WhyRow {
     let (store, pair) = (story.store(), pair());
     let (stop, status) = (AtomicBool::new(false), Status::silent());
-    let kinds = vec![LayerKind::Softmax { window: None, sinks: false }; layers];
+    let kinds = vec![LayerKind::Softmax { window: None, sinks: false, indexed: false }; layers];
     let question = store.keys.last().unwrap().start;
     let prompt = prompt(&store, question, &kinds).unwrap();
     let mut reader = Reader::new(session, prompt, (Target::Values(&pair), None), (&stop, &status)).unwrap();
