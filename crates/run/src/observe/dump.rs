@@ -38,7 +38,7 @@ fn ids(name: &str, view: &TensorView<'_>) -> anyhow::Result<Vec<u32>> {
 }
 
 /// By row; `known` are the dtypes that the tensor may have.
-fn table(name: &str, view: &TensorView<'_>, known: &[Dtype]) -> anyhow::Result<Vec<Vec<f32>>> {
+fn by_row(name: &str, view: &TensorView<'_>, known: &[Dtype]) -> anyhow::Result<Vec<Vec<f32>>> {
     let (dtype, shape) = (view.dtype(), view.shape());
     ensure!(
         known.contains(&dtype) && shape.len() == 2,
@@ -82,9 +82,9 @@ impl Dump {
             match (name.as_str(), name.strip_prefix("selected.").map(str::parse)) {
                 ("tokens", _) => tokens = Some(ids(&name, &view)?),
                 ("rows", _) => rows = Some(ids(&name, &view)?),
-                ("logits", _) => logits = Some(table(&name, &view, &[Dtype::F32, Dtype::BF16, Dtype::F16])?),
+                ("logits", _) => logits = Some(by_row(&name, &view, &[Dtype::F32, Dtype::BF16, Dtype::F16])?),
                 (_, Some(Ok(layer))) => {
-                    selected.push((layer, table(&name, &view, &[Dtype::U8, Dtype::BOOL])?));
+                    selected.push((layer, by_row(&name, &view, &[Dtype::U8, Dtype::BOOL])?));
                 }
                 _ => bail!(
                     "`{name}` is none of `tokens`, `rows`, `logits` and `selected.LAYER` (LAYER: a number from 0); rename it, or leave it out"
