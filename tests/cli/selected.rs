@@ -63,8 +63,8 @@ fn of_knockouts(
     for row in 0..all.len() {
         let end = (row + 1).saturating_sub(WINDOW);
         let hidden = match &shown {
-            Some(shown) if row >= question => vec![0..shown.start.min(end), shown.end.min(end)..end],
-            _ => vec![0..end],
+            Some(shown) if row >= question => [0..shown.start.min(end), shown.end.min(end)..end],
+            _ => [0..end, end..end],
         };
         let name = format!("row {row}");
         for keys in hidden.into_iter().filter(|keys| !keys.is_empty()) {
@@ -177,7 +177,7 @@ fn runs_record_what_windows_left_as_the_definition_says_and_end_with_the_same_fi
     }
     for (shard, out, selected) in [("0/2", "half", true), ("1/2", "other", true), ("1/2", "bare", false)] {
         let more: &[&str] = if selected { &["--selected"] } else { &[] };
-        done(ended(run(&data, &model, &at(out), &[&["--shard", shard], more].concat())));
+        done(ended(run(&data, &model, &at(out), &[&["--shard", shard][..], more].concat())));
     }
     let merge = |out: &str, of: [&str; 2]| {
         palimpsest(["merge", shown(&at(out)), shown(&at(of[0])), shown(&at(of[1]))])
@@ -232,7 +232,7 @@ fn sessions_forced_into_windows_have_the_effects_that_wider_windows_have() {
     let dir = at("run");
     done(ended(run(&data, &model, &dir, &[])));
     let wide = edited(MODEL, &at("wide"), ("\"sliding_window\": 23", "\"sliding_window\": 8192"));
-    let force = |dir: &Path, more: &[&str]| causes(MODEL, dir, &[&["--force"], more].concat());
+    let force = |dir: &Path, more: &[&str]| causes(MODEL, dir, &[&["--force"][..], more].concat());
     let (killed, out) = (at("killed"), done(ended(run(&data, &model, &at("killed"), &[]))));
     assert!(out.out.contains("3 of 3 answers"), "{}", out.out);
     let told_by = done(ended(force(&dir, &[])));
@@ -252,7 +252,7 @@ fn sessions_forced_into_windows_have_the_effects_that_wider_windows_have() {
         assert_eq!((row.layers, row.seed, row.answer_tokens), (None, None, store.generated.len()));
         let logits = |shown: Option<Range<usize>>| {
             let found = of_knockouts(&wide, store, &WINDOWED, shown, &[]);
-            told(&found["logits"].to_vec2().unwrap(), &store.generated)
+            told(&found["logits"].to_vec2::<f32>().unwrap(), &store.generated)
         };
         let (plain, first, likeliest) =
             known.entry(store.probe.clone()).or_insert_with(|| logits(None)).clone();
@@ -398,8 +398,12 @@ fn traces_tell_what_windows_left_in_files_jobs_and_tables() {
     put("jobs.jsonl", format!("{plain}\n{job}\n"));
     done(trace(MODEL, &["--jobs", shown(&jobs)]));
     let lines = std::fs::read_to_string(at("out")).unwrap();
-    let [plain, told]: [Value; 2] =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>().try_into().unwrap();
+    let [plain, told]: [Value; 2] = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
     assert!(plain.get("selected").is_none() && plain["mass"] == told["mass"]);
     for (name, values) in [("selected", &selected), ("forgone", &forgone)] {
         for (r, row) in ["new", "last", "answer"].iter().enumerate() {
