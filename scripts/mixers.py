@@ -4,7 +4,7 @@
     python3 scripts/mixers.py --out OUT [--palimpsest COMMAND] [MIXER...]
 
 The last command draws OUT/figures/dose-runs: the effect of the update by distance, a line for each mixer. Needs torch and transformers.
-The same command goes on after a stop: models and runs that are there are kept. The models read these histories and nothing else.
+The same command goes on after a stop. The models read these histories and nothing else.
 """
 
 import argparse
@@ -43,8 +43,8 @@ MIXERS = {
     "mamba-2": ("granitemoehybrid", dict(MAMBA, layer_types=["mamba"] * LAYERS)),
     "convolution": ("lfm2", dict(CONVOLUTION, layer_types=["conv"] * LAYERS)),
 }
-# Optimiser's steps with histories of at most so many tokens, one after the other; tokens of a step.
-STAGES, TOKENS, RATE = [(300, 0), (150, 256), (150, 700)], 2048, 4e-3
+# Optimiser's steps with histories of at most so many tokens (0: bare statements with questions between), one after the other; tokens of a step.
+STAGES, TOKENS, RATE = [(160, 0), (50, 256), (50, 700)], 2048, 4e-3
 TEST = """family = "slots"
 items = 12
 seed = 1
@@ -53,7 +53,6 @@ twins = ["update", "no-update"]
 
 [sweeps]
 distance = [64, 128, 256, 512]
-tail = [64, 128, 256]
 """
 
 
@@ -70,45 +69,51 @@ class Histories:
             environment.from_string((prompts / f"{name}.j2").read_text()) for name in ("system", "session", "question"))
 
     def words(self) -> list[str]:
-        """Every word that a history can have."""
-        texts = []
-
-        def walk(value):
-            if isinstance(value, str):
-                texts.extend([re.sub(r"\{\w+\}", "x", value), " " + value])
-            elif isinstance(value, (dict, list)):
-                for one in value.values() if isinstance(value, dict) else value:
-                    walk(one)
-        walk([self.chat, self.topics, self.templates, [self.values[one["values"]] for one in self.templates]])
-        texts.append(" " + self.system.render() + self.question.render(history="Session\nUser: Assistant: now still", query="", date="1"))
-        return sorted({piece for text in texts for piece in pieces(text) + pieces(" " + text)})
+        """Every word that a history can have, as at the beginning of a text and as within."""
+        lists = [self.values[template["values"]] for template in self.templates]
+        frame = self.system.render() + " " + self.question.render(history="Session\nUser\nAssistant now. Question", query="", date="1")
+        told = [re.sub(r"\{\w+\}", "x", text) for text in texts([self.chat, self.topics, self.templates, lists])]
+        return sorted({piece for text in [*told, frame] for piece in pieces(text) + pieces(" " + text)})
 
     def filler(self, draw: random.Random) -> list[str]:
         topic = draw.choice(self.topics)
         thing = draw.choice(topic["things"])
-        said = lambda pattern: (lambda text: text[0].upper() + text[1:])(pattern.replace("{x}", thing))
         turns = []
         for ask in draw.sample(topic["asks"], draw.choice([1, 1, 2])):
-            turns += [said(ask), " ".join(said(tell) for tell in draw.sample(topic["tells"], draw.choice([1, 2])))]
-        return turns
+            turns += [[ask], draw.sample(topic["tells"], draw.choice([1, 2]))]
+        return [" ".join(said(sentence, x=thing) for sentence in turn) for turn in turns]
 
-    def evidence(self, draw: random.Random, statement: str, remarks: int) -> list[str]:
-        chat = self.chat
-        opening = " ".join([draw.choice(chat["greetings"]), *draw.sample(chat["remarks"], remarks)])
-        return [opening, draw.choice(chat["replies"]), statement[0].upper() + statement[1:] + ".", draw.choice(chat["acks"])]
+    def evidence(self, draw: random.Random, statement: str) -> list[str]:
+        remarks = draw.randint(0, 3)
+        opening = " ".join([draw.choice(self.chat["greetings"]), *draw.sample(self.chat["remarks"], remarks)])
+        return [opening, draw.choice(self.chat["replies"]), statement + ".", draw.choice(self.chat["acks"])]
+
+    def bare(self, draw: random.Random) -> list[tuple[str, str]]:
+        """Texts and the values that follow them: statements about a few facts, and answers between them."""
+        slots = [(draw.choice(self.chat["names"]), template) for template in draw.sample(self.templates, draw.randint(1, 3))]
+        latest, made, text = {}, [], ""
+        while len(made) < 7:
+            number = draw.randrange(len(slots))
+            name, template = slots[number]
+            if number in latest and draw.random() < 0.6:
+                made.append((f"{text}<answer> {said(template['prefix'], name=name)}", " " + latest[number]))
+                text = ""
+            else:
+                now = " now" if number in latest else ""
+                latest[number] = draw.choice(self.values[template["values"]])
+                text += f"\nUser: {said(template['clause']['full'], name=name, v=latest[number])}{now}."
+        return made
 
     def draw(self, draw: random.Random, most: int) -> list[tuple[str, str]]:
-        """A prompt and the value that goes on with it, then further questions with theirs. With `most` 0 nothing but the facts is told."""
-        names = draw.sample(self.chat["names"], 2)
-        templates = draw.sample(self.templates, 2)
+        """A prompt of up to about `most` tokens and the value that follows it, then further questions with theirs."""
+        names, templates = draw.sample(self.chat["names"], 2), draw.sample(self.templates, 2)
         told, asked = [], []
         for name, template in draw.sample([(n, t) for n in names for t in templates], draw.choice([1, 1, 2, 3])):
             values = draw.sample(self.values[template["values"]], draw.choice([1, 2, 2, 2]))
-            clause, query, prefix = (text.replace("{name}", name) for text in (template["clause"]["full"], template["question"], template["prefix"]))
-            statements = [clause.replace("{v}", value) + (" now" if nth else "") for nth, value in enumerate(values)]
-            told += zip(sorted(draw.random() for _ in statements), statements)
-            asked.append((query, prefix, " " + values[-1]))
-        sessions = [self.evidence(draw, statement, draw.randint(0, 3) if most else 0) for _, statement in sorted(told)]
+            clauses = [said(template["clause"]["full"], name=name, v=value) for value in values]
+            told += zip(sorted(draw.random() for _ in clauses), [clauses[0], *(f"{clause} now" for clause in clauses[1:])])
+            asked.append((said(template["question"], name=name), said(template["prefix"], name=name), " " + values[-1]))
+        sessions = [self.evidence(draw, statement) for _, statement in sorted(told)]
         room = draw.uniform(0, most) - 40 * len(sessions) - 60 * len(asked)
         while room > 0:
             filler = self.filler(draw)
@@ -119,12 +124,28 @@ class Histories:
             turns = [dict(speaker=("User", "Assistant")[nth % 2], content=turn) for nth, turn in enumerate(turns)]
             history += self.session.render(number=number, date=DATE, turns=turns).strip() + "\n\n"
         draw.shuffle(asked)
-        texts = []
+        made = []
         for query, prefix, value in asked:
             question = self.question.render(history=history, query=query, date=DATE).strip()
-            before = f"<user> {question[question.index('Question:'):]}" if texts else f"<system> {self.system.render().strip()}<user> {question}"
-            texts.append((f"{before}<answer> {prefix}", value))
-        return texts
+            before = question[question.index("Question:"):] if made else question
+            start = "" if made else f"<system> {self.system.render().strip()}"
+            made.append((f"{start}<user> {before}<answer> {prefix}", value))
+        return made
+
+
+def texts(value):
+    """All texts within lists and tables."""
+    if isinstance(value, str):
+        yield value
+    else:
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from texts(one)
+
+
+def said(pattern: str, **words: str) -> str:
+    """A pattern with its places filled, and a capital letter first."""
+    text = pattern.format_map(words)
+    return text[0].upper() + text[1:]
 
 
 def pieces(text: str) -> list[str]:
@@ -170,7 +191,7 @@ def train(mixer: str, folder: Path, tokenizer):
         rows, ends = [], []
         while not rows or (len(rows) + 1) * max(map(len, rows)) < TOKENS:
             row = []
-            for text, value in histories.draw(draw, most):
+            for text, value in (histories.draw(draw, most) if most else histories.bare(draw)):
                 row += ids(text)
                 ends.append((len(rows), len(row) - 1))
                 row += ids(value)
@@ -189,8 +210,8 @@ def train(mixer: str, folder: Path, tokenizer):
             print(f"{mixer}: step {step + 1} of {len(lengths)}, at most {most}, loss {loss.item():.3f}, right {right / seen:.2f} of {seen}, "
                   f"{tokens:,} tokens, {time.process_time():.0f} s", flush=True)
             right = seen = 0
-    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
 
 
 def shell(*words):

@@ -50,7 +50,7 @@ fn parity_holds_dumps_of_any_dtype_against_ours_and_refuses_broken_ones_by_tenso
     let choices = |bytes: Vec<u8>| ("selected.0", Dtype::BOOL, vec![n, n], bytes);
     let whole = ("logits", Dtype::F32, vec![n, vocab], floats(&own));
 
-    let found = done(parity(&[given(), whole.clone(), choices(seen.clone())], &[]));
+    let found = done(parity(&[given(), whole, choices(seen.clone())], &[]));
     assert!(
         found.out.contains("selected.0  40") && found.out.ends_with("all within 0.001\n"),
         "{}",
@@ -58,14 +58,14 @@ fn parity_holds_dumps_of_any_dtype_against_ours_and_refuses_broken_ones_by_tenso
     );
     // Of some rows, in other dtypes.
     let rows = [3usize, 31];
-    let half = rows.iter().flat_map(|row| &own[row * vocab..][..vocab]);
-    let half: Vec<u8> = half.flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect();
+    let picked = rows.iter().flat_map(|row| &own[row * vocab..][..vocab]);
+    let half: Vec<u8> = picked.flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect();
     let of_rows: Vec<u8> = rows.iter().flat_map(|row| seen[row * n..][..n].to_vec()).collect();
     let some = [
         ("tokens", Dtype::I32, vec![n], short(&tokens)),
         ("rows", Dtype::I32, vec![2], short(&[3, 31])),
         ("logits", Dtype::F16, vec![2, vocab], half),
-        ("selected.3", Dtype::U8, vec![2, n], of_rows.clone()),
+        ("selected.3", Dtype::U8, vec![2, n], of_rows),
     ];
     done(parity(&some, &["--tolerance", "0.02"]));
     let found = parity(&some, &["--tolerance", "0"]);

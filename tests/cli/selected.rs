@@ -55,14 +55,16 @@ fn of_knockouts(
     let all = [&store.tokens[..], &store.generated[..said - 1]].concat();
     let question = store.keys.iter().find(|span| span.is("query")).unwrap().start;
     let (mut spans, mut knockouts) = (serde_json::Map::new(), Vec::new());
-    for row in rows {
-        spans.insert(row.label.clone(), json!([row.start, row.end]));
+    // `last` and `answer` are no names of spans.
+    let labels: Vec<String> = rows.iter().map(|row| format!("as {}", row.label)).collect();
+    for (label, row) in labels.iter().zip(rows) {
+        spans.insert(label.clone(), json!([row.start, row.end]));
     }
     for row in 0..all.len() {
         let end = (row + 1).saturating_sub(WINDOW);
         let hidden = match &shown {
-            Some(shown) if row >= question => vec![0..shown.start.min(end), shown.end.min(end)..end],
-            _ => vec![0..end],
+            Some(shown) if row >= question => [0..shown.start.min(end), shown.end.min(end)..end],
+            _ => [0..end, end..end],
         };
         let name = format!("row {row}");
         for keys in hidden.into_iter().filter(|keys| !keys.is_empty()) {
@@ -73,7 +75,6 @@ fn of_knockouts(
         }
         spans.insert(name, json!([row, row + 1]));
     }
-    let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
     let top_keys = if rows.is_empty() { 0 } else { all.len() };
     let file = json!({
         "tokens": all, "spans": spans, "rows": labels, "knockouts": knockouts, "top_keys": top_keys, "logits": said
@@ -145,7 +146,7 @@ fn runs_record_what_windows_left_as_the_definition_says_and_end_with_the_same_fi
         assert_eq!(selected.dim(), (4, store.rows.len(), store.keys.len()));
         // Layer 2 sees all keys.
         for ((layer, row, key), share) in selected.indexed_iter().filter(|((layer, ..), _)| *layer == 2) {
-            let unseen = store.keys[key].start >= store.rows[row].end;
+            let unseen = store.keys[key].start >= store.rows[row].end || store.keys[key].is_empty();
             assert!(if unseen { share.is_nan() } else { *share == 1.0 });
             assert_eq!(forgone[[layer, row, key]], 0.0);
         }
@@ -176,7 +177,7 @@ fn runs_record_what_windows_left_as_the_definition_says_and_end_with_the_same_fi
     }
     for (shard, out, selected) in [("0/2", "half", true), ("1/2", "other", true), ("1/2", "bare", false)] {
         let more: &[&str] = if selected { &["--selected"] } else { &[] };
-        done(ended(run(&data, &model, &at(out), &[&["--shard", shard], more].concat())));
+        done(ended(run(&data, &model, &at(out), &[&["--shard", shard][..], more].concat())));
     }
     let merge = |out: &str, of: [&str; 2]| {
         palimpsest(["merge", shown(&at(out)), shown(&at(of[0])), shown(&at(of[1]))])
@@ -231,7 +232,7 @@ fn sessions_forced_into_windows_have_the_effects_that_wider_windows_have() {
     let dir = at("run");
     done(ended(run(&data, &model, &dir, &[])));
     let wide = edited(MODEL, &at("wide"), ("\"sliding_window\": 23", "\"sliding_window\": 8192"));
-    let force = |dir: &Path, more: &[&str]| causes(MODEL, dir, &[&["--force"], more].concat());
+    let force = |dir: &Path, more: &[&str]| causes(MODEL, dir, &[&["--force"][..], more].concat());
     let (killed, out) = (at("killed"), done(ended(run(&data, &model, &at("killed"), &[]))));
     assert!(out.out.contains("3 of 3 answers"), "{}", out.out);
     let told_by = done(ended(force(&dir, &[])));
@@ -251,7 +252,7 @@ fn sessions_forced_into_windows_have_the_effects_that_wider_windows_have() {
         assert_eq!((row.layers, row.seed, row.answer_tokens), (None, None, store.generated.len()));
         let logits = |shown: Option<Range<usize>>| {
             let found = of_knockouts(&wide, store, &WINDOWED, shown, &[]);
-            told(&found["logits"].to_vec2().unwrap(), &store.generated)
+            told(&found["logits"].to_vec2::<f32>().unwrap(), &store.generated)
         };
         let (plain, first, likeliest) =
             known.entry(store.probe.clone()).or_insert_with(|| logits(None)).clone();
@@ -311,13 +312,9 @@ fn sessions_forced_into_windows_have_the_effects_that_wider_windows_have() {
     done(palimpsest(["report", shown(&dir)]));
     let drawn = rows(&dir, "causes-effects");
     let line = drawn.iter().find(|row| row["line"] == "old, forced").unwrap();
-    // Means over cases of the means over a case's answers.
-    let of_case = |case: &str| {
-        let own = forced.iter().filter(|row| row.answer.case == case && row.role.as_deref() == Some("old"));
-        let drops: Vec<f64> = own.map(|row| row.effect.log_p_drop).collect();
-        drops.iter().sum::<f64>() / drops.len() as f64
-    };
-    let mean = (of_case("a") + of_case("b")) / 2.0;
+    let old = forced.iter().filter(|row| row.role.as_deref() == Some("old"));
+    let old: Vec<f64> = old.map(|row| row.effect.log_p_drop).collect();
+    let mean = old.iter().sum::<f64>() / old.len() as f64;
     assert!((line["value"].parse::<f64>().unwrap() - mean).abs() < 1e-9, "{line:?}, not {mean}");
     assert!(rows(&dir, "causes-points").iter().all(|point| !point["forced_effect"].is_empty()));
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
@@ -401,8 +398,12 @@ fn traces_tell_what_windows_left_in_files_jobs_and_tables() {
     put("jobs.jsonl", format!("{plain}\n{job}\n"));
     done(trace(MODEL, &["--jobs", shown(&jobs)]));
     let lines = std::fs::read_to_string(at("out")).unwrap();
-    let [plain, told]: [Value; 2] =
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>().try_into().unwrap();
+    let [plain, told]: [Value; 2] = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
     assert!(plain.get("selected").is_none() && plain["mass"] == told["mass"]);
     for (name, values) in [("selected", &selected), ("forgone", &forgone)] {
         for (r, row) in ["new", "last", "answer"].iter().enumerate() {
