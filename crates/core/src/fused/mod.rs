@@ -77,6 +77,11 @@ pub(crate) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     if gate.device().is_cuda() {
         return cuda::gated(kind, gate, up);
     }
+    // Candle rounds each step of an activation in half precision.
+    if matches!(gate.dtype(), DType::F16 | DType::BF16) {
+        let wide = gated(kind, &gate.to_dtype(DType::F32)?, &up.to_dtype(DType::F32)?)?;
+        return wide.to_dtype(gate.dtype());
+    }
     match kind {
         Gate::Silu => gate.silu()? * up,
         // Candle's `gelu` is the tanh approximation.
