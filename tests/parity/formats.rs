@@ -5,6 +5,7 @@ use palimpsest::selftest::rule::{self, Numbers, root_mean_square};
 use palimpsest_core::model::{FeedForwardSpec, cache_bytes};
 
 use super::reference::{TokensFile, expected, of_real, sound_positions, traced};
+use super::selected::INDEXED;
 use super::{FORMATS, TINY, engine, engine_of, fixture, in_formats, numbers, prefill};
 
 /// Bound on our RMS difference from f32 over transformers' own, both in bf16.
@@ -23,8 +24,8 @@ fn products_of_bf16_numbers_are_no_further_from_f32_than_transformers_in_bf16_is
         let file = TokensFile::of(name);
         let (exact, theirs) = (expected(name, ""), expected(name, "_bf16"));
         let (ours, _) = traced(&engine_of(&fixture(name), 37, (DType::BF16, None)), &file);
-        if has_experts(name) {
-            // A rounding error can route a token to another expert.
+        if has_experts(name) && !INDEXED.contains(&name) {
+            // A rounding error can route a token to another expert. Rows choose other keys too, as often in transformers.
             let sound = sound_positions(&ours["logits"], &exact["logits"], 16);
             assert!(sound >= 15, "{name}: {sound} of 16 positions");
             continue;

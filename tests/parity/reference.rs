@@ -8,6 +8,7 @@ use palimpsest_core::model::{Cache, FeedForwardSpec, LayerSpec};
 use palimpsest_core::span::Span;
 use serde::Deserialize;
 
+use super::selected::INDEXED;
 use super::{TINY, apart, decode, engine, engine_in, fixture, greedy, numbers, prefill};
 
 /// Tolerance between two chunkings of a prompt; against transformers it is [`rule`].
@@ -181,7 +182,8 @@ fn in_half_precision_we_are_as_close_to_f32_as_transformers_in_that_dtype_is() {
             let engine = engine_in(&fixture(name), 37, dtype);
             let (ours, _) = traced(&engine, &file);
             let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
-            if engine.decoder().spec().layers.iter().any(experts) {
+            // Rows that choose keys choose others after a rounding error, as often in transformers.
+            if engine.decoder().spec().layers.iter().any(experts) && !INDEXED.contains(&name) {
                 let sound = sound_positions(&ours["logits"], &exact["logits"], 16);
                 assert!(sound >= 15, "{name} in {dtype:?}: {sound} of 16 positions");
                 continue;

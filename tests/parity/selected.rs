@@ -16,7 +16,7 @@ use super::{answering, apart, engine, fixture, numbers, session};
 /// With windows of 23 and fewer tokens, and with learned sinks.
 const WINDOWED: [&str; 3] = ["gemma3-tiny", "gpt-oss-tiny", "olmo3-tiny"];
 /// Every row sees 24 keys.
-const INDEXED: [&str; 2] = ["deepseek-v32-tiny", "glm-moe-dsa-tiny"];
+pub const INDEXED: [&str; 2] = ["deepseek-v32-tiny", "glm-moe-dsa-tiny"];
 const ANSWER: usize = 6;
 
 fn expected(name: &str, tensor: &str) -> Vec<f32> {
