@@ -23,6 +23,7 @@ What is known to differ, and to matter:
 """
 
 import argparse
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -64,7 +65,9 @@ def stand_in(embedder):
     sys.modules["sentence_transformers"] = module
     for name, wanted in UNUSED.items():
         if name.split(".")[0] in sys.modules or importlib.util.find_spec(name.split(".")[0]) is None:
-            module = sys.modules.setdefault(name, types.ModuleType(name))
+            # With a spec, without which transformers, where it is installed, fails at looking for such a package.
+            spec = importlib.machinery.ModuleSpec(name, None)
+            module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
             for each in wanted:
                 vars(module).setdefault(each, cosine_similarity if each == "cosine_similarity" else None)
 

@@ -136,7 +136,7 @@ class OpenClaw:
     def answer(self, query):
         self.setup.need_llm()
         # A session of its own, so that no question sees the one before.
-        asked = ["--local", "--agent", "main", "--session-id", uuid.uuid4(), "--thinking", "off", "--json", "--message", query]
+        asked = ["--local", "--agent", "main", "--session-id", uuid.UUID(bytes=os.urandom(16), version=4), "--thinking", "off", "--json", "--message", query]
         told = json.loads(self.run("agent", *asked))
         return "\n".join(each["text"] for each in told["payloads"] if each.get("text"))
 
