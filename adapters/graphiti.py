@@ -86,6 +86,11 @@ class Graphiti:
             async def create_batch(self, input_data_list):
                 return await asyncio.to_thread(embed, setup.embedder, list(input_data_list))
 
+        class Client(OpenAIGenericClient):
+            async def _generate_response(self, messages, response_model=None, max_tokens=0, *rest, **named):
+                # The extraction of facts asks for 16,384, whatever the client was told.
+                return await super()._generate_response(messages, response_model, min(max_tokens, self.max_tokens), *rest, **named)
+
         class NoReranker(CrossEncoderClient):
             async def rank(self, query, passages):
                 return [(passage, 0.0) for passage in passages]
@@ -95,7 +100,7 @@ class Graphiti:
         self.database = AsyncFalkorDB(str(setup.folder / "graph.db"))
         tie(self.database.client.pid)
         self.driver = FalkorDriver(falkor_db=self.database, database=GROUP)
-        client = OpenAIGenericClient(config=asked, max_tokens=setup.config["max_tokens"])
+        client = Client(config=asked, max_tokens=setup.config["max_tokens"])
         self.engine = Engine(graph_driver=self.driver, llm_client=client, embedder=Embedder(), cross_encoder=NoReranker())
         await self.engine.build_indices_and_constraints()
 

