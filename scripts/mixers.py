@@ -45,9 +45,9 @@ MIXERS = {
     "convolution": ("lfm2", dict(CONVOLUTION, layer_types=["conv"] * LAYERS)),
 }
 # Optimiser's steps with histories of at most so many tokens (0: bare statements with questions between), one after the other; tokens of a step.
-STAGES, TOKENS, RATE = [(200, 0), (40, 256), (40, 700)], 1024, 6e-3
+STAGES, TOKENS, RATE = [(400, 0), (100, 256), (100, 700)], 1024, 6e-3
 TEST = """family = "slots"
-items = 8
+items = 12
 seed = 1
 session_tokens = 48
 twins = ["update", "no-update"]
