@@ -16,6 +16,8 @@ What is known to differ from Zep, and to matter:
 - An invalidated fact stays and is found: its status is `stale`, its time is when it became true.
 - Search is the default one: cosine, words and graph distance, fused by rank; there is no cross-encoder, so scores are absent.
 - An episode is several calls with JSON schemas; a model that cannot fill them ends a session with an error, and nothing of it is stored.
+  Under a server that enforces schemas SmolLM2-135M filled the first one, of entities (2,137 tokens of prompt, 112 of answer); the machine was too
+  busy for more. The package's client gives a call 600 s.
 - A session without a time is dated 1970-01-01. Telemetry is off.
 """
 

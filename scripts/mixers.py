@@ -12,6 +12,7 @@ import multiprocessing
 import random
 import re
 import subprocess
+import time
 import tomllib
 from pathlib import Path
 
@@ -28,12 +29,12 @@ PIECE = r" \(\d[-\d: ]+\)| ?\d+(?:[-: ]\d+)*|'s| ?[A-Za-z]+|.|\n"
 CHAT = "{% for message in messages %}<{{ message.role }}> {{ message.content }}{% endfor %}{% if add_generation_prompt %}<answer> {% endif %}"
 END = "<end>"
 SPECIAL = ["<unk>", END, "<system>", "<user>", "<assistant>", "<answer>"]
-LAYERS, WIDTH, HEADS, WINDOW = 2, 64, 4, 64
+LAYERS, WIDTH, HEADS, WINDOW = 2, 32, 2, 64
 SHARED = dict(hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
               num_key_value_heads=HEADS, head_dim=WIDTH // HEADS, max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.1)
-DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=32, linear_value_head_dim=32, linear_conv_kernel_dim=4)
+DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16, linear_conv_kernel_dim=4)
 CONVOLUTION = dict(conv_L_cache=3, block_auto_adjust_ff_dim=False)
-MAMBA = dict(num_local_experts=0, num_experts_per_tok=0, mamba_n_heads=4, mamba_d_head=32, mamba_d_state=16, mamba_n_groups=1, mamba_d_conv=4,
+MAMBA = dict(num_local_experts=0, num_experts_per_tok=0, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=1, mamba_d_conv=4,
              mamba_expand=2, mamba_chunk_size=32, shared_intermediate_size=2 * WIDTH)
 # transformers' model type, and what its config has beside SHARED. A sparse mixer needs a line of its own: windows stand for a choice of keys.
 MIXERS = {
@@ -44,7 +45,7 @@ MIXERS = {
     "convolution": ("lfm2", dict(CONVOLUTION, layer_types=["conv"] * LAYERS)),
 }
 # Optimiser's steps with histories of at most so many tokens (0: bare statements with questions between), one after the other; tokens of a step.
-STAGES, TOKENS, RATE = [(160, 0), (50, 256), (50, 700)], 2048, 4e-3
+STAGES, TOKENS, RATE = [(400, 0), (100, 256), (100, 700)], 1024, 6e-3
 TEST = """family = "slots"
 items = 12
 seed = 1

@@ -114,6 +114,7 @@ def reply_to(body, forgotten=()):
     # LightMem numbers messages, and asks for the number with each fact.
     numbered = re.findall(r"(\d+)\.user: (.+)", prompt)
     if "source_id" in system and numbered:
+        numbered = numbered if said else []
         return json.dumps({"data": [{"source_id": int(at), "fact": text} for at, text in numbered]}), None
     # MemOS's, after its examples.
     if '"memory list"' in prompt:
