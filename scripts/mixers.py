@@ -45,7 +45,7 @@ MIXERS = {
     "convolution": ("lfm2", dict(CONVOLUTION, layer_types=["conv"] * LAYERS)),
 }
 # Optimiser's steps with histories of at most so many tokens (0: bare statements with questions between), one after the other; tokens of a step.
-STAGES, TOKENS, RATE = [(400, 0), (100, 256), (100, 700)], 1024, 6e-3
+STAGES, TOKENS, RATE = [(1200, 0), (300, 256), (300, 700)], 1024, 6e-3
 TEST = """family = "slots"
 items = 12
 seed = 1

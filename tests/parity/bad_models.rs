@@ -114,6 +114,7 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         arch::from_config(&config, "config.json").map(drop).map_err(|e| e.to_string())
     };
     let set = |field: &'static str, value: Json| move |config: &mut Json| config[field] = value.clone();
+    let ignored = json!({ "rope_type": "default", "partial_rotary_factor": 0.5 });
     for (name, change, said) in [
         ("qwen3-moe-tiny", set("num_experts_per_tok", json!(8)), "8 experts a token of 7"),
         ("gpt-oss-tiny", set("num_experts_per_tok", json!(6)), "6 experts a token of 5"),
@@ -157,6 +158,14 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         ("lfm3-tiny", set("use_sandwich_norm", json!(false)), "`use_sandwich_norm` is false"),
         ("lfm3-tiny", set("layer_types", json!(["conv", "mamba", "conv", "conv"])), "holds \"mamba\""),
         ("lfm3-tiny", set("rope_parameters", json!(null)), "`rope_parameters` is missing"),
+        (
+            "lfm3-tiny",
+            set(
+                "rope_parameters",
+                json!({ "full_attention": ignored, "sliding_attention": { "rope_type": "default" } }),
+            ),
+            "`partial_rotary_factor` is 0.5, and `rope_type` `default`",
+        ),
         ("lfm2-moe-tiny", set("use_expert_bias", json!(false)), "`use_expert_bias` is false"),
         (
             "granite-hybrid-tiny",

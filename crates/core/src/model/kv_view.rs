@@ -18,8 +18,8 @@ use crate::bfloat;
 
 mod choice;
 
-pub(super) use choice::Choice;
-use choice::narrowed;
+/// The keys that the rows of a pass do not choose: one entry for a sequence, else one per reading, run of rows, or branch.
+pub(super) type Choice = Vec<Arc<Unchosen>>;
 
 /// Destination of a forward pass's tokens.
 pub(super) enum KvView<'a> {
@@ -327,6 +327,14 @@ impl KvView<'_> {
                 Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
         }
+    }
+}
+
+/// `holes`, and the keys that the rows of part `part` of a pass do not choose, where their layer has a choice.
+fn narrowed(holes: Holes, choice: &[Arc<Unchosen>], part: usize) -> Holes {
+    match choice.get(part) {
+        Some(unchosen) => holes.choosing(Arc::clone(unchosen)),
+        None => holes,
     }
 }
 

@@ -88,12 +88,16 @@ fn ropes(fields: &Fields, base: &Base) -> Result<(RopeSpec, RopeSpec), ModelErro
         fields.object("rope_parameters")?.ok_or_else(|| fields.refuse("rope_parameters", "is missing"))?;
     let of = |kind: &str, defaults: RopeDefaults| {
         let Some(p) = parameters.object(kind)? else { return Err(parameters.refuse(kind, "is missing")) };
-        // The released config calls a rotation of some pairs, at the frequencies that they have where all turn, `default`;
-        // transformers' own calls it `proportional`.
-        let spec = match p.optional_text("rope_type")? {
-            Some("default") if p.states("partial_rotary_factor") => rope::proportional(&p, defaults)?,
-            _ => rope::from_parameters(&p, defaults)?,
-        };
+        const PART: &str = "partial_rotary_factor";
+        let whole = p.optional_text("rope_type")? == Some("default");
+        if let Some(part) = p.optional_positive(PART)?.filter(|part| whole && *part != 1.0) {
+            let problem = format!(
+                "is {part}, and `rope_type` `default`, under which transformers turns whole heads; say `proportional`, or leave the \
+                 factor out"
+            );
+            return Err(p.refuse(PART, problem));
+        }
+        let spec = rope::from_parameters(&p, defaults)?;
         p.finish()?;
         Ok(spec)
     };
@@ -130,21 +134,4 @@ fn kinds(fields: &Fields, layers: usize) -> Result<Vec<Kind>, ModelError> {
         }
     };
     list.iter().map(kind).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::model::{LayerSpec, ModelDescription, ModelError};
-
-    #[test]
-    fn the_released_configs_rotation_is_the_proportional_one() -> Result<(), ModelError> {
-        const RELEASED: &str = include_str!("../../../configs/lfm3-1.7b.json");
-        let spec = |text: &str| ModelDescription::from_config_text(text.as_bytes(), "config").map(|d| d.spec);
-        let (released, named) = (spec(RELEASED)?, spec(&RELEASED.replacen("default", "proportional", 1))?);
-        assert_eq!(released, named);
-        let full = released.layers.iter().filter_map(LayerSpec::attention).find(|a| a.window.is_none());
-        let turning = full.map(|a| a.rope.frequencies().iter().filter(|f| **f > 0.0).count());
-        assert_eq!(turning, Some(32), "of 64 pairs");
-        Ok(())
-    }
 }

@@ -7,20 +7,9 @@ use candle_core::{Result, Tensor};
 
 use super::super::cache::runs;
 use super::super::layers::Indexed;
-use super::KvView;
+use super::{Choice, KvView};
 use crate::attention::{Holes, Unchosen};
 use crate::bfloat;
-
-/// The keys that the rows of a pass do not choose: one entry for a sequence, else one per reading, run of rows, or branch.
-pub(in crate::model) type Choice = Vec<Arc<Unchosen>>;
-
-/// `holes`, and the keys that the rows of part `part` of a pass do not choose, where their layer has a choice.
-pub(super) fn narrowed(holes: Holes, choice: &[Arc<Unchosen>], part: usize) -> Holes {
-    match choice.get(part) {
-        Some(unchosen) => holes.choosing(Arc::clone(unchosen)),
-        None => holes,
-    }
-}
 
 impl KvView<'_> {
     /// Appends an indexer's keys, (l, width), to the cache and chooses among all for each row.
