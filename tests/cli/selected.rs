@@ -324,7 +324,7 @@ fn sessions_forced_into_windows_have_the_effects_that_wider_windows_have() {
     done(ended(run(&data, &fixture("llama-tiny"), &at("llama"), &[])));
     let refused = ended(causes("llama-tiny", &at("llama"), &["--force"]));
     assert!(
-        refused.code == Some(1) && refused.err.contains("there is no sliding window that --force"),
+        refused.code == Some(1) && refused.err.contains("there is no sliding window or choice that --force"),
         "{}",
         refused.err
     );

@@ -16,6 +16,10 @@ const CUTS: f32 = 1e-4;
 
 const CHUNKS: [usize; 5] = [1, 7, 37, 64, 151];
 
+/// Models whose state carries rounding errors on, so that their size depends on the prompt by a factor of five. In half precision they are
+/// held over eight prompts.
+const OVER_PROMPTS: [&str; 2] = ["granite-hybrid-tiny", "nemotron-h-tiny"];
+
 #[derive(Deserialize)]
 pub struct TokensFile {
     pub tokens: Vec<u32>,
@@ -174,7 +178,8 @@ fn logits_and_masses_are_those_of_transformers_and_of_each_other_at_every_chunk_
 
 #[test]
 fn in_half_precision_we_are_as_close_to_f32_as_transformers_in_that_dtype_is() {
-    for name in TINY {
+    let mut failed: Vec<String> = Vec::new();
+    for name in TINY.into_iter().filter(|name| !OVER_PROMPTS.contains(name)) {
         let file = TokensFile::of(name);
         let exact = expected(name, "");
         for (dtype, suffix) in [(DType::BF16, "_bf16"), (DType::F16, "_f16")] {
@@ -190,13 +195,37 @@ fn in_half_precision_we_are_as_close_to_f32_as_transformers_in_that_dtype_is() {
             }
             let compared = rule::in_half(&ours, &exact, &theirs);
             assert!(!compared.is_empty());
-            for mut compared in compared {
-                // 3% above the rule on this prompt. This checkpoint's error varies with the prompt: of eight others, that of its logits is 0.3 to
-                // 1.6 times transformers', 1.0 in the mean.
-                if (name, dtype, compared.what) == ("nemotron-h-tiny", DType::F16, "mass") {
-                    compared.allowed *= 1.05;
-                }
-                assert!(compared.holds(), "{name} in {dtype:?}: {compared:?}");
+            let beyond = compared.into_iter().filter(|compared| !compared.holds());
+            failed.extend(beyond.map(|compared| format!("{name} in {dtype:?}: {compared:?}")));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn over_eight_prompts_models_with_mamba_2_are_as_close_to_f32_as_transformers_in_half_precision() {
+    for name in OVER_PROMPTS {
+        let path = fixture("prompts").join(format!("{name}.safetensors"));
+        let expected = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
+        for (dtype, suffix) in [(DType::BF16, "bf16"), (DType::F16, "f16")] {
+            let engine = engine_in(&fixture(name), 37, dtype);
+            let mut found = Numbers::new();
+            for tokens in expected["tokens"].to_vec2().unwrap() {
+                let file = TokensFile { tokens, ..TokensFile::of(name) };
+                traced(&engine, &file)
+                    .0
+                    .into_iter()
+                    .for_each(|(key, x)| found.entry(key).or_default().extend(x));
+            }
+            assert_eq!(found.len(), 4);
+            for (key, found) in found {
+                let error = rule::root_mean_square(&found, &numbers(&expected[key]));
+                let theirs = f64::from(numbers(&expected[&format!("{key}_{suffix}_error")])[0]);
+                assert!(
+                    error <= rule::OVER * theirs,
+                    "{name} in {suffix}: {key}: {error:e}, theirs {theirs:e}"
+                );
+                println!("{name} in {suffix}: {key}: {:.2} of transformers' error", error / theirs);
             }
         }
     }

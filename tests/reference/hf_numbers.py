@@ -177,8 +177,8 @@ class LengthHooks:
             parts = ("q_proj", "v_proj") if hasattr(module, "v_proj") else ("qkv_proj", "kv_b_proj")
             if hasattr(module, "v_norm"):
                 parts = ("v_norm",)
-            for part in parts if not getattr(module, "is_kv_shared_layer", False) else ():
-                if hasattr(module, part):
+            for part in (*parts, "g_proj") if not getattr(module, "is_kv_shared_layer", False) else ():
+                if getattr(module, part, None) is not None:
                     self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
             self.handles.append(module.register_forward_hook(self.hook(layer)))
 
@@ -212,6 +212,8 @@ class LengthHooks:
             if type(module).__name__.startswith(("Qwen3_5", "Qwen3Next")):
                 both = self.seen[layer, "q_proj"].view(tokens, heads, 2 * module.head_dim)
                 gate = both[..., module.head_dim:].sigmoid().transpose(0, 1)
+            if (of_heads := self.seen.get((layer, "g_proj"))) is not None:
+                gate = of_heads.sigmoid().T[..., None]  # (heads, queries, 1)
             made = torch.zeros(2, heads, len(self.rows), len(self.spans), dtype=torch.float64)
             for s, (c, d) in enumerate(self.spans):
                 paid = (weights[:, :, c:d] * lengths[:, None, c:d]).sum(-1)  # (heads, queries)

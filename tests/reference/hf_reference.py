@@ -9,6 +9,7 @@ For developers only: palimpsest never needs it. It makes the parity fixtures und
   each           what each generated token of a tiny checkpoint pays, in ../each/NAME.safetensors
   knockout       the numbers of a tiny checkpoint some of whose paths are blocked, in ../knockout/NAME.safetensors
   measures       what the attention of a tiny checkpoint carries, in ../measures/NAME.safetensors
+  prompts        rounding errors of a tiny checkpoint over eight prompts, in ../prompts/NAME.safetensors
   masses         the same numbers for any local model: a folder, or a GGUF file dequantised to f32
   trace-compare  max-abs differences between two traces; exit code 1 above the tolerances
 
@@ -54,7 +55,7 @@ from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM
 
 from hf_numbers import describe, greedy, read_request, reference, write_reference
-from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_knockout, run_measures, run_narrow, run_tiny
+from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_knockout, run_measures, run_narrow, run_prompts, run_tiny
 
 # ---------------------------------------------------------------------------------------------------------------
 # masses: any local model
@@ -207,6 +208,9 @@ def main() -> None:
                                    "DIR/tokens.json, plain and with a path blocked. Nothing else is changed.")
     measures.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint")
     measures.set_defaults(run=run_measures)
+    prompts = commands.add_parser("prompts", help="rounding errors of a tiny checkpoint over eight prompts")
+    prompts.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint with Mamba-2 layers")
+    prompts.set_defaults(run=run_prompts)
 
     masses = commands.add_parser("masses", help="reference numbers of a local model",
                                  description="Runs a trace request through a local model; nothing is downloaded. "

@@ -776,3 +776,31 @@ def add_narrow(out: Path, suffix: str) -> None:
     save_file({**kept, **made}, path, metadata)
     print(f"{path}: {len(made)} tensors, {path.stat().st_size} bytes")
     describe_narrow({**kept, **made})
+
+
+def run_prompts(args: argparse.Namespace) -> None:
+    for out in args.folders:
+        add_prompts(out)
+
+
+def add_prompts(out: Path) -> None:
+    """Writes `../prompts/NAME.safetensors`: numbers of eight random prompts in f32, and root mean square errors over all in narrow types."""
+    request, draw = read_request(out / "tokens.json"), np.random.default_rng(1)
+    prompts = draw.integers(3, 255, (8, len(request["tokens"])), dtype=np.uint32)
+    made = {}
+    for suffix, dtype in {"": torch.float32, **{f"_{suffix}": NARROW[suffix] for suffix in NARROW}}.items():
+        model = load(out, dtype)
+        rows = [reference(model, request | {"tokens": tokens.tolist()}, chunk=None, check=False) for tokens in prompts]
+        for name in (name for name in NUMBERS if name in rows[0]):
+            made[name + suffix] = np.stack([row[name] for row in rows])
+    tensors = {"tokens": prompts}
+    for name, exact in made.items():
+        if name.endswith(tuple(f"_{suffix}" for suffix in NARROW)):
+            error = exact.astype(np.float64) - made[name.rpartition("_")[0]]
+            tensors[f"{name}_error"] = np.sqrt((error ** 2).mean(keepdims=False)).reshape(1).astype(np.float32)
+        else:
+            tensors[name] = exact
+    path = out.parent / "prompts" / f"{out.name}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    save_file(tensors, path)
+    print(f"{path}: {path.stat().st_size} bytes", {name: float(error[0]) for name, error in tensors.items() if name.endswith("_error")})

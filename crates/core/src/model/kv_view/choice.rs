@@ -8,7 +8,7 @@ use candle_core::{Result, Tensor};
 use super::super::cache::runs;
 use super::super::layers::Indexed;
 use super::{Choice, KvView};
-use crate::attention::{Holes, Unchosen};
+use crate::attention::Holes;
 use crate::bfloat;
 
 impl KvView<'_> {
