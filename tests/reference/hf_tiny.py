@@ -784,7 +784,7 @@ def run_prompts(args: argparse.Namespace) -> None:
 
 
 def add_prompts(out: Path) -> None:
-    """Writes `../prompts/NAME.safetensors`: numbers of eight random prompts in f32, and root mean square errors over all in narrow types."""
+    """Writes `../prompts/NAME.safetensors`: numbers of eight random prompts in f32, and each one's root mean square error in narrow types."""
     request, draw = read_request(out / "tokens.json"), np.random.default_rng(1)
     prompts = draw.integers(3, 255, (8, len(request["tokens"])), dtype=np.uint32)
     made = {}
@@ -797,10 +797,10 @@ def add_prompts(out: Path) -> None:
     for name, exact in made.items():
         if name.endswith(tuple(f"_{suffix}" for suffix in NARROW)):
             error = exact.astype(np.float64) - made[name.rpartition("_")[0]]
-            tensors[f"{name}_error"] = np.sqrt((error ** 2).mean(keepdims=False)).reshape(1).astype(np.float32)
+            tensors[f"{name}_error"] = np.sqrt((error.reshape(len(prompts), -1) ** 2).mean(axis=1)).astype(np.float32)
         else:
             tensors[name] = exact
     path = out.parent / "prompts" / f"{out.name}.safetensors"
     path.parent.mkdir(exist_ok=True)
     save_file(tensors, path)
-    print(f"{path}: {path.stat().st_size} bytes", {name: float(error[0]) for name, error in tensors.items() if name.endswith("_error")})
+    print(f"{path}: {path.stat().st_size} bytes")
