@@ -25,23 +25,13 @@ fn all<T: Element>(candle: &mut Candle) {
     let [weights_of, close_of, norm_of, gated_of, gated_norm_of, decay_of] = &names;
     weights::<T>(candle, weights_of);
     close::<T>(candle, close_of);
-    norm::<T, T>(candle, norm_of);
-    if T::NAME != "f32" {
-        let by_f32 = format!("{norm_of}_by_f32");
-        candle.load("fused", &[&by_f32]);
-        norm::<T, f32>(candle, &by_f32);
-    }
+    norm::<T>(candle, norm_of);
     gated::<T>(candle, gated_of);
     gated_norm::<T>(candle, gated_norm_of);
     decay::<T>(candle, decay_of);
     let turned = format!("norm_rope_{}", T::NAME);
     candle.load("fused", &[&turned]);
-    norm_rope::<T, T>(candle, &turned);
-    if T::NAME != "f32" {
-        let by_f32 = format!("{turned}_by_f32");
-        candle.load("fused", &[&by_f32]);
-        norm_rope::<T, f32>(candle, &by_f32);
-    }
+    norm_rope::<T>(candle, &turned);
 }
 
 /// `count` values, unaligned for vector instructions.
@@ -193,10 +183,10 @@ fn scale(row: &[f64], eps: f32) -> f64 {
     1.0 / (squares / row.len() as f64 + f64::from(eps)).sqrt()
 }
 
-fn norm<T: Element, F: Element>(candle: &Candle, name: &str) {
+fn norm<T: Element>(candle: &Candle, name: &str) {
     for (rows, width) in ROWS {
         let (at, x) = operand::<T>(candle, rows * width, 4);
-        let (factor_at, factor) = operand::<F>(candle, width, 70);
+        let (factor_at, factor) = operand::<f32>(candle, width, 70);
         let to = candle.empty::<T>(rows * width);
         let eps = 1e-3_f32;
         let params = params_of![at, factor_at, width as u32, eps, to];
@@ -261,7 +251,7 @@ fn gated<T: Element>(candle: &Candle, name: &str) {
 }
 
 /// Heads that lie apart, as those of queries with gates do; heads that turn wholly, in part, and of odd widths.
-fn norm_rope<T: Element, F: Element>(candle: &Candle, name: &str) {
+fn norm_rope<T: Element>(candle: &Candle, name: &str) {
     for (l, heads, kv_heads, width, dims, apart) in [
         (1_usize, 1_usize, 1_usize, 2_usize, 2_usize, 0_usize),
         (3, 4, 2, 33, 16, 0),
@@ -278,7 +268,7 @@ fn norm_rope<T: Element, F: Element>(candle: &Candle, name: &str) {
             let (head, token) = (width + apart, heads * (width + apart) + 5);
             let layout = Layout { dims: vec![l, heads, width], strides: vec![token, head, 1], offset: 1 };
             let (at, x) = layout.operand::<T>(candle, seed);
-            let (factor_at, factor) = operand::<F>(candle, width, seed + 1);
+            let (factor_at, factor) = operand::<f32>(candle, width, seed + 1);
             let to = candle.empty::<T>(x.len());
             params.extend_from_slice(params_of![at, token as i64, head as i64, factor_at, eps, to]);
             let of_row = |(row, x): (usize, &[f64])| {

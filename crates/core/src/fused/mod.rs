@@ -24,8 +24,7 @@ pub(crate) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     if x.device().is_cuda() {
         return cuda::rms_norm(&x, factor, eps);
     }
-    let wide = x.to_dtype(factor.dtype())?;
-    candle_nn::ops::rms_norm(&wide, factor, eps)?.to_dtype(x.dtype())
+    candle_nn::ops::rms_norm(&x.to_dtype(DType::F32)?, factor, eps)?.to_dtype(x.dtype())
 }
 
 /// On CUDA: normalises each head of queries (l, heads, width) and keys (l, kv_heads, width) by its factors, (width), and eps, as
@@ -110,6 +109,22 @@ mod tests {
             let expected = x.max(0.0) + (-x.abs()).exp().ln_1p();
             let relative = (f64::from(found) - expected).abs() / expected;
             assert!(relative < 1e-6, "softplus({x}) = {found:e}, not {expected:e}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_rms_norm_in_half_precision_is_rounded_once() -> Result<()> {
+        for dtype in [DType::F16, DType::BF16] {
+            let x = Tensor::randn(0f32, 3.0, (64, 576), &Device::Cpu)?.to_dtype(dtype)?;
+            let factor = Tensor::rand(0.5f32, 1.5, 576, &Device::Cpu)?;
+            let wide = x.to_dtype(DType::F64)?;
+            let length = (wide.sqr()?.mean_keepdim(1)? + f64::from(1e-3f32))?.sqrt()?;
+            let exact = wide.broadcast_div(&length)?.broadcast_mul(&factor.to_dtype(DType::F64)?)?;
+            let apart =
+                |y: &Tensor| (y.to_dtype(DType::F64)? - &exact)?.sqr()?.mean_all()?.to_scalar::<f64>();
+            let ratio = apart(&rms_norm(&x, &factor, 1e-3)?)? / apart(&exact.to_dtype(dtype)?)?;
+            assert!(ratio < 1.1, "{dtype:?}: {ratio} of one rounding's square");
         }
         Ok(())
     }

@@ -81,8 +81,7 @@ pub(super) fn norm(
     width: usize,
     spec: NormSpec,
 ) -> Result<RmsNorm, ModelError> {
-    let weight: Tensor = loader.tensor(&format!("{name}.weight"), &[width])?;
-    Ok(RmsNorm::new(weight, spec)?)
+    Ok(RmsNorm::new(loader.tensor_f32(&format!("{name}.weight"), &[width])?, spec)?)
 }
 
 /// The per-layer embeddings, of width `width`.
@@ -217,7 +216,7 @@ fn attention(
         .then(|| loader.linear(&format!("{name}.g_proj"), a.heads, hidden, false))
         .transpose()?;
     let o = loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?;
-    let ones = || Tensor::ones(a.head_dim, loader.formats().activations, loader.device());
+    let ones = || Tensor::ones(a.head_dim, DType::F32, loader.device());
     let unweighted = |ones| RmsNorm::new(ones, NormSpec { plus_one: false, ..norms });
     let value_norm = (a.value_norm && !shares).then(|| unweighted(ones()?)).transpose()?;
     let half = loader.formats().half_products();
@@ -407,7 +406,7 @@ fn own_norms(loader: &mut Loader, name: &str, experts: usize) -> Result<OwnNorms
     let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
     let layer = name.trim_end_matches(".mlp");
     // The router's scale has its place in the norm before it.
-    let scale = loader.tensor(&format!("{name}.gate.scale"), &[hidden])?;
+    let scale = loader.tensor_f32(&format!("{name}.gate.scale"), &[hidden])?;
     let router = (scale * (hidden as f64).powf(-0.5))?;
     let mut norm_of = |part: &str| norm(loader, &format!("{layer}.{part}"), hidden, norms);
     Ok(OwnNorms {

@@ -8,38 +8,6 @@ use palimpsest_core::model::{
 };
 
 pub const FILL: Fill = Fill::Random { seed: 9 };
-/// The released model narrowed for each architecture.
-const RELEASED: [&str; ARCHITECTURES.len()] = [
-    "llama-3.1-8b-instruct",
-    "smollm3-3b",
-    "qwen2.5-7b-instruct",
-    "qwen3-8b",
-    "qwen3-235b-a22b",
-    "qwen3.5-9b",
-    "qwen3.5-35b-a3b",
-    "qwen3-next-80b-a3b-instruct",
-    "gpt-oss-20b",
-    "glm-4.5-air",
-    "minimax-m2.5",
-    "gemma3-270m",
-    "ministral-3-8b-base",
-    "phi-4",
-    "granite-3.3-8b-instruct",
-    "olmo-3-7b-instruct",
-    "exaone-4.0-1.2b",
-    "lfm2.5-1.2b-instruct",
-    "lfm2-8b-a1b",
-    "lfm3-1.7b",
-    "granite-4.0-h-tiny",
-    "nemotron-3-nano-30b-a3b",
-    "deepseek-v2-lite-chat",
-    "deepseek-v3",
-    "deepseek-v3.2",
-    "glm-4.7-flash",
-    "glm-5",
-    "mistral-small-4-119b",
-    "gemma4-e4b",
-];
 /// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;
 /// Hidden size of a narrowed model.
@@ -71,7 +39,8 @@ fn released(name: &str) -> Result<DecoderSpec, ModelError> {
 }
 
 pub fn small() -> Result<Vec<Shape>, ModelError> {
-    RELEASED.into_iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
+    let of_each = ARCHITECTURES.iter().map(|architecture| architecture.released);
+    of_each.map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
 }
 
 /// One layer of each kind at small vocabulary; `quick` narrows them.

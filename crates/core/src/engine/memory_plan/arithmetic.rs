@@ -36,7 +36,7 @@ pub fn n(x: usize) -> u64 {
     x as u64
 }
 
-/// Bytes of a layer's weights at `size` bytes each; routers, sinks, convolutions, decays and norms with factor 1 + weight are always f32.
+/// Bytes of a layer's weights at `size` bytes each; routers, sinks, convolutions, decays and norms are always f32.
 pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
     let hidden = n(spec.hidden);
     let mut f32s = match &layer.mixer {
@@ -55,9 +55,7 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
         f32s += if e.shared_gate { hidden } else { 0 };
         f32s += if e.own_norms { n(e.experts) } else { 0 };
     }
-    if spec.norm.plus_one {
-        f32s += hidden * n(layer.norms());
-    }
+    f32s += hidden * n(layer.norms());
     // Sizes that overflow are refused with the config.
     let parameters = layer.parameters(spec.hidden) + spec.beside_layer();
     let parameters = u64::try_from(parameters).unwrap_or(u64::MAX >> 16);

@@ -121,7 +121,7 @@ impl MemoryPlan {
         let packed_head = packed.map_or_else(PackedBytes::default, |p| p.head);
         // A tied head shares its dequantised weights with the embedding.
         let head_values = if spec.tied { packed_head.packed } else { with_packed(embedding, packed_head) };
-        let head = head_values + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
+        let head = head_values + n(spec.hidden) * 4;
         let parts = Parts {
             layers: (0..spec.layers.len()).map(|i| weights(i) + cache(i)).collect(),
             first: embedding + layer_embeddings,

@@ -91,14 +91,14 @@ __device__ void close(const float *values, const float *max, const float *sum, c
         out[((long long)query * heads + head) * d + i] = rounded<T>(values[row * d + i] / total);
 }
 
-template <typename T, typename F>
-__device__ void rms_norm(const T *x, const F *factor, unsigned width, float eps, T *out) {
+template <typename T>
+__device__ void rms_norm(const T *x, const float *factor, unsigned width, float eps, T *out) {
     long long start = (long long)blockIdx.x * width;
     float squares = 0;
     for (unsigned i = threadIdx.x; i < width; i += blockDim.x) squares += number(x[start + i]) * number(x[start + i]);
     float scale = 1.0f / sqrtf(of_block(squares, Sum()) / width + eps);
     for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
-        out[start + i] = rounded<T>(number(x[start + i]) * scale * number(factor[i]));
+        out[start + i] = rounded<T>(number(x[start + i]) * scale * factor[i]);
 }
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
@@ -160,9 +160,9 @@ template <typename T> struct Heads {
 
 // The RMS norm of one head of one token and then its rotation: pairs (i, i + dims / 2) of the first `dims` elements turn by the
 // token's angles. One thread block a token and head.
-template <typename T, typename F>
-__device__ void norm_rope(Heads<T> x, unsigned head, unsigned heads, const F *factor, float eps, const T *cos, const T *sin,
-                          unsigned width, unsigned dims, T *out) {
+template <typename T>
+__device__ void norm_rope(Heads<T> x, unsigned head, unsigned heads, const float *factor, float eps, const T *cos,
+                          const T *sin, unsigned width, unsigned dims, T *out) {
     __shared__ float normed[WIDEST];
     long long token = blockIdx.x;
     x.at += token * x.token + head * x.head;
@@ -170,7 +170,7 @@ __device__ void norm_rope(Heads<T> x, unsigned head, unsigned heads, const F *fa
     float squares = 0;
     for (unsigned i = threadIdx.x; i < width; i += blockDim.x) squares += number(x.at[i]) * number(x.at[i]);
     float scale = 1.0f / sqrtf(of_block(squares, Sum()) / width + eps);
-    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) normed[i] = number(x.at[i]) * scale * number(factor[i]);
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) normed[i] = number(x.at[i]) * scale * factor[i];
     __syncthreads();
     unsigned half = dims / 2;
     for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
@@ -232,17 +232,17 @@ extern "C" __global__ void softmax_ends(const float *scores, const unsigned *see
 }
 
 // Queries and keys in one launch: the first `heads` of the grid's second dimension are those of `q`.
-#define NORM_ROPE(T, F, NAME)                                                                                            \
-    extern "C" __global__ void norm_rope_##NAME(const T *q, long long q_token, long long q_head, const F *q_factor,     \
-                                                float q_eps, T *q_out, const T *k, long long k_token, long long k_head, \
-                                                const F *k_factor, float k_eps, T *k_out, const T *cos, const T *sin,   \
-                                                unsigned heads, unsigned width, unsigned dims) {                        \
-        unsigned head = blockIdx.y;                                                                                     \
+#define NORM_ROPE(T, NAME)                                                                                               \
+    extern "C" __global__ void norm_rope_##NAME(const T *q, long long q_token, long long q_head, const float *q_factor,  \
+                                                float q_eps, T *q_out, const T *k, long long k_token, long long k_head,  \
+                                                const float *k_factor, float k_eps, T *k_out, const T *cos, const T *sin,\
+                                                unsigned heads, unsigned width, unsigned dims) {                         \
+        unsigned head = blockIdx.y;                                                                                      \
         if (head < heads) {                                                                                              \
-            norm_rope<T, F>({q, q_token, q_head}, head, heads, q_factor, q_eps, cos, sin, width, dims, q_out);          \
+            norm_rope<T>({q, q_token, q_head}, head, heads, q_factor, q_eps, cos, sin, width, dims, q_out);              \
         } else {                                                                                                         \
-            unsigned keys = gridDim.y - heads;                                                                          \
-            norm_rope<T, F>({k, k_token, k_head}, head - heads, keys, k_factor, k_eps, cos, sin, width, dims, k_out);   \
+            unsigned keys = gridDim.y - heads;                                                                           \
+            norm_rope<T>({k, k_token, k_head}, head - heads, keys, k_factor, k_eps, cos, sin, width, dims, k_out);       \
         }                                                                                                                \
     }
 
@@ -256,19 +256,14 @@ extern "C" __global__ void softmax_ends(const float *scores, const unsigned *see
                                                     const float *sinks, unsigned queries, unsigned d, T *out) {         \
         close<T>(values, max, sum, sinks, queries, d, out);                                                             \
     }                                                                                                                    \
-    extern "C" __global__ void rms_norm_##NAME(const T *x, const T *factor, unsigned width, float eps, T *out) {        \
-        rms_norm<T, T>(x, factor, width, eps, out);                                                                     \
-    }                                                                                                                    \
-    extern "C" __global__ void rms_norm_##NAME##_by_f32(const T *x, const float *factor, unsigned width, float eps,     \
-                                                        T *out) {                                                       \
-        rms_norm<T, float>(x, factor, width, eps, out);                                                                 \
+    extern "C" __global__ void rms_norm_##NAME(const T *x, const float *factor, unsigned width, float eps, T *out) {     \
+        rms_norm<T>(x, factor, width, eps, out);                                                                         \
     }                                                                                                                    \
     extern "C" __global__ void gated_##NAME(const T *gate, const T *up, unsigned columns, unsigned rows,                \
                                             long long stride, int kind, float alpha, float limit, T *out) {             \
         gated<T>(gate, up, columns, rows, stride, kind, alpha, limit, out);                                             \
     }                                                                                                                    \
-    NORM_ROPE(T, T, NAME)                                                                                                \
-    NORM_ROPE(T, float, NAME##_by_f32)                                                                                   \
+    NORM_ROPE(T, NAME)                                                                                                   \
     extern "C" __global__ void delta_conv_##NAME(const T *before, const T *x, long long stride, const float *weights,   \
                                                  unsigned channels, unsigned taps, T *out) {                            \
         delta_conv<T>(before, x, stride, weights, channels, taps, out);                                                 \

@@ -153,18 +153,12 @@ pub(super) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     if factor.dims() != [width] || width == 0 {
         candle_core::bail!("a norm of shape {:?} by factors of shape {:?}", x.dims(), factor.dims());
     }
-    let mut name = format!("rms_norm_{}", suffix(dtype)?);
-    if factor.dtype() == DType::F32 && dtype != DType::F32 {
-        name += "_by_f32";
-    }
+    let name = format!("rms_norm_{}", suffix(dtype)?);
     let grid = ((x.elem_count() / width, 1), threads(width));
     let at = typed!(dtype, T => Pointer::to::<T>(x, device)?);
-    let by = typed!(factor.dtype(), T => Pointer::to::<T>(factor, device)?);
+    let by = Pointer::to::<f32>(factor, device)?;
     let arguments = vec![at.into(), by.into(), Unsigned(width as u32), Float(eps)];
-    if factor.dtype() != DType::F32 && factor.dtype() != dtype {
-        candle_core::bail!("a norm of {dtype:?} by factors of {:?}", factor.dtype());
-    }
-    // SAFETY: one block per row of `x`, as wide as `factor`, whose dtype is in the kernel's name.
+    // SAFETY: one block per row of `x`, as wide as `factor`.
     typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, x.shape(), arguments) })
 }
 
@@ -212,12 +206,10 @@ pub(super) fn norm_rope(
     let device = q.device().as_cuda_device()?;
     let ((l, heads, width), (_, kv_heads, _), dtype) = (q.dims3()?, k.dims3()?, q.dtype());
     let (rows, half) = cos.dims2()?;
-    let factors = q_norm.0.dtype();
     let sound = k.dims() == [l, kv_heads, width]
-        && [q_norm.0, k_norm.0].iter().all(|x| x.dims() == [width] && x.dtype() == factors)
+        && [q_norm.0, k_norm.0].iter().all(|x| x.dims() == [width])
         && sin.dims() == cos.dims()
         && [k, cos, sin].iter().all(|x| x.dtype() == dtype)
-        && (factors == DType::F32 || factors == dtype)
         && rows >= l
         && (1..=WIDEST).contains(&width)
         && (2..=width).contains(&(2 * half));
@@ -229,10 +221,7 @@ pub(super) fn norm_rope(
             cos.dims()
         );
     }
-    let mut name = format!("norm_rope_{}", suffix(dtype)?);
-    if factors == DType::F32 && dtype != DType::F32 {
-        name += "_by_f32";
-    }
+    let name = format!("norm_rope_{}", suffix(dtype)?);
     // Rows must be dense; heads and tokens may lie apart.
     let dense = |x: &Tensor| if x.stride()[2] == 1 { Ok(x.clone()) } else { x.contiguous() };
     let (q, k) = (dense(q)?, dense(k)?);
@@ -251,7 +240,8 @@ pub(super) fn norm_rope(
             let mut arguments = Vec::new();
             for (x, (factor, eps), out) in [(&q, q_norm, &q_out), (&k, k_norm, &k_out)] {
                 arguments.extend(strided(x)?);
-                arguments.extend([plain(factor)?, Float(eps), plain(out)?]);
+                let factor = Pointer::to::<f32>(factor, device)?.into();
+                arguments.extend([factor, Float(eps), plain(out)?]);
             }
             arguments.extend([plain(cos)?, plain(sin)?]);
             arguments.extend([heads, width, 2 * half].map(|n| Unsigned(n as u32)));

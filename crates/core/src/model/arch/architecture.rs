@@ -9,6 +9,8 @@ pub struct Architecture {
     pub hf: &'static [&'static str],
     /// `general.architecture` in GGUF, if llama.cpp's converter supports it.
     pub gguf: Option<&'static str>,
+    /// A released model, of `crates/core/configs`; the self-test narrows its shape.
+    pub released: &'static str,
     /// Tensor names and orders.
     pub names: Names,
     /// Reads a config of either format.

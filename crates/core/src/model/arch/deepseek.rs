@@ -6,14 +6,34 @@ use super::{Architecture, Config, latent};
 use crate::model::{DecoderSpec, ExpertsSpec, FeedForwardSpec, ModelError, Routing};
 
 /// llama.cpp's name is that of all of them but Mistral's.
-pub const V2: Architecture =
-    Architecture { hf: &["deepseek_v2"], gguf: Some("deepseek2"), names: latent::NAMES, spec: v2 };
-pub const V3: Architecture =
-    Architecture { hf: &["deepseek_v3", "kimi_k2"], gguf: None, names: latent::NAMES, spec: v3 };
-pub const GLM4_MOE_LITE: Architecture =
-    Architecture { hf: &["glm4_moe_lite"], gguf: None, names: latent::NAMES, spec: glm4_moe_lite };
-pub const MISTRAL4: Architecture =
-    Architecture { hf: &["mistral4", "mistral3"], gguf: None, names: latent::NAMES, spec: mistral4 };
+pub const V2: Architecture = Architecture {
+    hf: &["deepseek_v2"],
+    gguf: Some("deepseek2"),
+    released: "deepseek-v2-lite-chat",
+    names: latent::NAMES,
+    spec: v2,
+};
+pub const V3: Architecture = Architecture {
+    hf: &["deepseek_v3", "kimi_k2"],
+    gguf: None,
+    released: "deepseek-v3",
+    names: latent::NAMES,
+    spec: v3,
+};
+pub const GLM4_MOE_LITE: Architecture = Architecture {
+    hf: &["glm4_moe_lite"],
+    gguf: None,
+    released: "glm-4.7-flash",
+    names: latent::NAMES,
+    spec: glm4_moe_lite,
+};
+pub const MISTRAL4: Architecture = Architecture {
+    hf: &["mistral4", "mistral3"],
+    gguf: None,
+    released: "mistral-small-4-119b",
+    names: latent::NAMES,
+    spec: mistral4,
+};
 
 /// (groups of experts, groups kept), if they are limited.
 type Groups = Option<(usize, usize)>;

@@ -11,6 +11,7 @@ use crate::model::{
 pub const EXAONE4: Architecture = Architecture {
     hf: &["exaone4"],
     gguf: Some("exaone4"),
+    released: "exaone-4.0-1.2b",
     names: Names { gguf: &[("post_attention_layernorm", "post_attention_norm")], ..Names::PLAIN },
     spec,
 };

@@ -11,6 +11,7 @@ use crate::model::{
 pub const GEMMA3: Architecture = Architecture {
     hf: &["gemma3_text", "gemma3"],
     gguf: Some("gemma3"),
+    released: "gemma3-270m",
     names: Names {
         gguf: &[
             ("post_attention_layernorm", "post_attention_norm"),

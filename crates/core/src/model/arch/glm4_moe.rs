@@ -9,6 +9,7 @@ use crate::model::{
 pub const GLM4_MOE: Architecture = Architecture {
     hf: &["glm4_moe"],
     gguf: Some("glm4moe"),
+    released: "glm-4.5-air",
     names: Names { gguf: &[("post_attention_layernorm", "post_attention_norm")], ..Names::PLAIN },
     spec,
 };

@@ -10,6 +10,7 @@ use crate::model::{
 pub const GPT_OSS: Architecture = Architecture {
     hf: &["gpt_oss"],
     gguf: Some("gpt-oss"),
+    released: "gpt-oss-20b",
     names: Names {
         hf: &[("mlp.gate.", "mlp.router.")],
         gguf: &[("post_attention_layernorm", "post_attention_norm")],

@@ -6,6 +6,7 @@ use crate::model::{DecoderSpec, MixerSpec, ModelError};
 pub const GRANITE: Architecture = Architecture {
     hf: &["granite"],
     gguf: Some("granite"),
+    released: "granite-3.3-8b-instruct",
     names: Names { gguf_rows: llama::rows, ..Names::PLAIN },
     spec,
 };

@@ -10,8 +10,13 @@ use crate::model::{
     ModelError, RopeSpec, Routing,
 };
 
-pub const GRANITE_HYBRID: Architecture =
-    Architecture { hf: &["granitemoehybrid"], gguf: Some("granitehybrid"), names: NAMES, spec };
+pub const GRANITE_HYBRID: Architecture = Architecture {
+    hf: &["granitemoehybrid"],
+    gguf: Some("granitehybrid"),
+    released: "granite-4.0-h-tiny",
+    names: NAMES,
+    spec,
+};
 
 const NAMES: Names = Names {
     hf: &[

@@ -8,7 +8,8 @@ use crate::model::{
     ShortConvSpec,
 };
 
-pub const LFM2: Architecture = Architecture { hf: &["lfm2"], gguf: Some("lfm2"), names: NAMES, spec };
+pub const LFM2: Architecture =
+    Architecture { hf: &["lfm2"], gguf: Some("lfm2"), released: "lfm2.5-1.2b-instruct", names: NAMES, spec };
 
 pub const NAMES: Names = Names {
     hf: &[

@@ -4,8 +4,13 @@ use super::base::{EXPERT_INTERMEDIATE, INTERMEDIATE, PER_TOKEN, silu};
 use super::{Architecture, Config, lfm2};
 use crate::model::{DecoderSpec, ExpertsSpec, FeedForwardSpec, ModelError, Routing};
 
-pub const LFM2_MOE: Architecture =
-    Architecture { hf: &["lfm2_moe"], gguf: Some("lfm2moe"), names: lfm2::NAMES, spec };
+pub const LFM2_MOE: Architecture = Architecture {
+    hf: &["lfm2_moe"],
+    gguf: Some("lfm2moe"),
+    released: "lfm2-8b-a1b",
+    names: lfm2::NAMES,
+    spec,
+};
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     config.expect_routing(2)?;

@@ -8,7 +8,8 @@ use crate::model::{
     QkNorm, RopeSpec, ShortConvSpec,
 };
 
-pub const LFM3: Architecture = Architecture { hf: &["lfm3"], gguf: None, names: NAMES, spec };
+pub const LFM3: Architecture =
+    Architecture { hf: &["lfm3"], gguf: None, released: "lfm3-1.7b", names: NAMES, spec };
 
 const NAMES: Names = Names {
     hf: &[

@@ -4,7 +4,13 @@ use super::base::{Base, INTERMEDIATE, Unsaid, bias, layer, silu};
 use super::{Architecture, Config, Names, rope};
 use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError};
 
-pub const LLAMA: Architecture = Architecture { hf: &["llama"], gguf: Some("llama"), names: NAMES, spec };
+pub const LLAMA: Architecture = Architecture {
+    hf: &["llama"],
+    gguf: Some("llama"),
+    released: "llama-3.1-8b-instruct",
+    names: NAMES,
+    spec,
+};
 
 pub const NAMES: Names = Names { gguf_rows: rows, ..Names::PLAIN };
 

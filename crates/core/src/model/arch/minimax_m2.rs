@@ -7,6 +7,7 @@ use crate::model::{AttentionSpec, DecoderSpec, ExpertsSpec, FeedForwardSpec, Mod
 pub const MINIMAX_M2: Architecture = Architecture {
     hf: &["minimax_m2"],
     gguf: Some("minimax-m2"),
+    released: "minimax-m2.5",
     names: Names {
         hf: &[
             ("mlp.gate.e_score", "block_sparse_moe.e_score"),

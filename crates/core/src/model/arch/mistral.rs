@@ -8,6 +8,7 @@ use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, ModelError, Rope
 pub const MISTRAL: Architecture = Architecture {
     hf: &["mistral", "ministral3", "mistral3"],
     gguf: Some("mistral3"),
+    released: "ministral-3-8b-base",
     names: Names { gguf_rows: llama::rows, ..Names::PLAIN },
     spec,
 };

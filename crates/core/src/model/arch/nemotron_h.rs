@@ -10,7 +10,8 @@ use crate::model::{
     MlpSpec, ModelError, RopeSpec, Routing,
 };
 
-pub const NEMOTRON_H: Architecture = Architecture { hf: &["nemotron_h"], gguf: None, names: NAMES, spec };
+pub const NEMOTRON_H: Architecture =
+    Architecture { hf: &["nemotron_h"], gguf: None, released: "nemotron-3-nano-30b-a3b", names: NAMES, spec };
 
 const NAMES: Names = Names {
     hf: &[

@@ -10,6 +10,7 @@ use crate::model::{
 pub const OLMO3: Architecture = Architecture {
     hf: &["olmo3"],
     gguf: Some("olmo2"),
+    released: "olmo-3-7b-instruct",
     names: Names { gguf: &[("post_attention_layernorm", "post_attention_norm")], ..Names::PLAIN },
     spec,
 };

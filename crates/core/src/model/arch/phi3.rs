@@ -6,8 +6,13 @@ use super::base::{Base, INTERMEDIATE, Unsaid, WINDOW, layer, silu};
 use super::{Architecture, Config, Names, rope};
 use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, ModelError};
 
-pub const PHI3: Architecture =
-    Architecture { hf: &["phi3"], gguf: None, names: Names { hf_parts: parts, ..Names::PLAIN }, spec };
+pub const PHI3: Architecture = Architecture {
+    hf: &["phi3"],
+    gguf: None,
+    released: "phi-4",
+    names: Names { hf_parts: parts, ..Names::PLAIN },
+    spec,
+};
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     let Config::Json(fields) = config else { return Err(ModelError::NoFile) };

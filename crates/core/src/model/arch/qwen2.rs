@@ -4,8 +4,13 @@ use super::base::{Base, INTERMEDIATE, Unsaid, layer, silu};
 use super::{Architecture, Config, Names, rope};
 use crate::model::{AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, ModelError};
 
-pub const QWEN2: Architecture =
-    Architecture { hf: &["qwen2"], gguf: Some("qwen2"), names: Names::PLAIN, spec };
+pub const QWEN2: Architecture = Architecture {
+    hf: &["qwen2"],
+    gguf: Some("qwen2"),
+    released: "qwen2.5-7b-instruct",
+    names: Names::PLAIN,
+    spec,
+};
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;

@@ -6,7 +6,7 @@ use super::{Architecture, Config, Names, rope};
 use crate::model::{AttentionSpec, DecoderSpec, ModelError, QkNorm};
 
 pub const QWEN3: Architecture =
-    Architecture { hf: &["qwen3"], gguf: Some("qwen3"), names: Names::PLAIN, spec };
+    Architecture { hf: &["qwen3"], gguf: Some("qwen3"), released: "qwen3-8b", names: Names::PLAIN, spec };
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;

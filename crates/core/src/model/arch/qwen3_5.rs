@@ -8,8 +8,13 @@ use crate::model::{
     NormSpec, OutputGate, QkNorm,
 };
 
-pub const QWEN3_5: Architecture =
-    Architecture { hf: &["qwen3_5_text", "qwen3_5"], gguf: Some("qwen35"), names: NAMES, spec };
+pub const QWEN3_5: Architecture = Architecture {
+    hf: &["qwen3_5_text", "qwen3_5"],
+    gguf: Some("qwen35"),
+    released: "qwen3.5-9b",
+    names: NAMES,
+    spec,
+};
 
 pub const NAMES: Names = Names {
     gguf: &[("post_attention_layernorm", "post_attention_norm")],

@@ -9,6 +9,7 @@ use crate::model::{DecoderSpec, ExpertsSpec, FeedForwardSpec, ModelError, Routin
 pub const QWEN3_5_MOE: Architecture = Architecture {
     hf: &["qwen3_5_moe_text", "qwen3_5_moe"],
     gguf: Some("qwen35moe"),
+    released: "qwen3.5-35b-a3b",
     names: Names {
         hf: SHARED_EXPERT,
         gguf: &[

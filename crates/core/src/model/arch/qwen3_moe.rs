@@ -4,8 +4,13 @@ use super::base::{Base, EXPERT_INTERMEDIATE, INTERMEDIATE, PER_TOKEN, Unsaid, la
 use super::{Architecture, Config, Fields, Names, qwen3};
 use crate::model::{DecoderSpec, ExpertsSpec, FeedForwardSpec, ModelError, Routing};
 
-pub const QWEN3_MOE: Architecture =
-    Architecture { hf: &["qwen3_moe"], gguf: Some("qwen3moe"), names: Names::PLAIN, spec };
+pub const QWEN3_MOE: Architecture = Architecture {
+    hf: &["qwen3_moe"],
+    gguf: Some("qwen3moe"),
+    released: "qwen3-235b-a22b",
+    names: Names::PLAIN,
+    spec,
+};
 
 fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;

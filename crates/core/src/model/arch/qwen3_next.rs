@@ -11,6 +11,7 @@ use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, ModelError};
 pub const QWEN3_NEXT: Architecture = Architecture {
     hf: &["qwen3_next"],
     gguf: Some("qwen3next"),
+    released: "qwen3-next-80b-a3b-instruct",
     names: Names {
         hf: SHARED_EXPERT,
         hf_parts: parts,

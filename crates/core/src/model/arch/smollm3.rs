@@ -4,8 +4,13 @@ use super::base::{Base, INTERMEDIATE, Unsaid, bias, layer, silu};
 use super::{Architecture, Config, llama, qwen2, rope};
 use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, MlpSpec, ModelError, RopeSpec};
 
-pub const SMOLLM3: Architecture =
-    Architecture { hf: &["smollm3"], gguf: Some("smollm3"), names: llama::NAMES, spec };
+pub const SMOLLM3: Architecture = Architecture {
+    hf: &["smollm3"],
+    gguf: Some("smollm3"),
+    released: "smollm3-3b",
+    names: llama::NAMES,
+    spec,
+};
 
 /// The last of every `INTERVAL` layers does not rotate; GGUF does not store it.
 const INTERVAL: usize = 4;

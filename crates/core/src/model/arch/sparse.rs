@@ -7,10 +7,20 @@ use super::deepseek::sigmoid_decoder;
 use super::{Architecture, Config, Fields, latent};
 use crate::model::{AttentionSpec, DecoderSpec, IndexerSpec, MixerSpec, ModelError, Sees};
 
-pub const DEEPSEEK_V32: Architecture =
-    Architecture { hf: &["deepseek_v32"], gguf: None, names: latent::NAMES, spec: deepseek_v32 };
-pub const GLM_MOE_DSA: Architecture =
-    Architecture { hf: &["glm_moe_dsa"], gguf: None, names: latent::NAMES, spec: glm_moe_dsa };
+pub const DEEPSEEK_V32: Architecture = Architecture {
+    hf: &["deepseek_v32"],
+    gguf: None,
+    released: "deepseek-v3.2",
+    names: latent::NAMES,
+    spec: deepseek_v32,
+};
+pub const GLM_MOE_DSA: Architecture = Architecture {
+    hf: &["glm_moe_dsa"],
+    gguf: None,
+    released: "glm-5",
+    names: latent::NAMES,
+    spec: glm_moe_dsa,
+};
 
 fn deepseek_v32(config: &Config) -> Result<DecoderSpec, ModelError> {
     let spec = sigmoid_decoder(config, "deepseek_v32", 3)?;

@@ -58,7 +58,7 @@ pub enum Phase {
 /// RMS norm with a learned factor, in f32 (transformers, `LlamaRMSNorm`, `Gemma3RMSNorm`).
 #[derive(Debug)]
 pub(super) struct RmsNorm {
-    /// In the activations' dtype, or f32 for 1 + weight, which needs more digits than the weight.
+    /// f32: candle's norm rounds every step to the dtype of the factor.
     factor: Tensor,
     eps: f32,
 }
@@ -66,7 +66,8 @@ pub(super) struct RmsNorm {
 impl RmsNorm {
     /// `weight`: (width), for norms over the last dimension.
     pub fn new(weight: Tensor, spec: NormSpec) -> Result<Self> {
-        let factor = if spec.plus_one { (weight.to_dtype(DType::F32)? + 1.0)? } else { weight };
+        let weight = weight.to_dtype(DType::F32)?;
+        let factor = if spec.plus_one { (weight + 1.0)? } else { weight };
         Ok(RmsNorm { factor, eps: spec.eps as f32 })
     }
 
@@ -74,7 +75,7 @@ impl RmsNorm {
     pub fn scales(&self, x: &Tensor) -> Result<Tensor> {
         let mean = x.to_dtype(DType::F32)?.sqr()?.mean_keepdim(1)?;
         let inverse = (mean + f64::from(self.eps))?.sqrt()?.recip()?;
-        inverse.broadcast_mul(&self.factor.to_dtype(DType::F32)?.unsqueeze(0)?)
+        inverse.broadcast_mul(&self.factor.unsqueeze(0)?)
     }
 
     /// (..., width) -> (..., width)

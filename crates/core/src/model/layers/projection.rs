@@ -9,7 +9,7 @@ use super::half_weight::{HalfInput, HalfWeight};
 use super::packed::{PANEL, PackedWeight};
 use super::{Phase, packed_matmul};
 use crate::bfloat;
-use crate::fused::products::Own;
+use crate::fused::products::{Own, rounds_sums};
 use crate::timing;
 use crate::transfer::cpu_kernels;
 
@@ -36,7 +36,8 @@ enum Weight {
 /// A dense weight.
 #[derive(Debug, Clone)]
 enum Dense {
-    /// (in, out), contiguous on the CPU: up to 1.4 times as fast as a view of (out, in), whose power-of-two strides share few cache sets.
+    /// (in, out), in f32 contiguous on the CPU: up to 1.4 times as fast as a view of (out, in), whose power-of-two strides share few cache
+    /// sets.
     Full(Tensor),
     /// bf16, for bf16 products on the CPU.
     Half(Arc<HalfWeight>),
@@ -55,7 +56,8 @@ enum Dequantised {
 impl Projection {
     /// A dense projection with `weight` (out, in) and `bias` (out).
     pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
-        let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
+        let turned = cpu_kernels(weight.device()) && weight.dtype() == DType::F32;
+        let weight = if turned { transposed(weight)? } else { weight.t()? };
         Ok(Projection { weight: Weight::Dense(Dense::Full(weight)), bias })
     }
 
@@ -281,9 +283,18 @@ pub(super) fn dense_product(x: &Tensor, weight: &Tensor, phase: Phase) -> Result
 
 /// x (l, in) times `weight` (in, out). In f32 on the CPU a row's bits do not depend on the number of rows, so chunking does not matter.
 /// The underlying product sums in another order for a single row, for up to 256 outputs in total, and if neither rows nor outputs exceed
-/// 64; such inputs are padded with zero rows.
+/// 64; such inputs are padded with zero rows. f16 is multiplied in f32 there.
 fn steady_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let (l, out) = (x.dim(0)?, weight.dim(1)?);
+    if rounds_sums(x) {
+        let (wide, rows) = (x.to_dtype(DType::F32)?, weight.t()?);
+        let step = (SLICE / x.dim(1)?.max(1)).max(1);
+        let part = |start: usize| {
+            let rows = rows.narrow(0, start, step.min(out - start))?.to_dtype(DType::F32)?;
+            steady_product(&wide, &rows.t()?)?.to_dtype(x.dtype())
+        };
+        return Tensor::cat(&(0..out).step_by(step).map(part).collect::<Result<Vec<_>>>()?, 1);
+    }
     let least = if out <= 64 { 65 } else { 2 }.max(256 / out.max(1) + 1);
     if l >= least || x.dtype() != DType::F32 || !cpu_kernels(x.device()) {
         return x.matmul(weight);
@@ -300,9 +311,6 @@ fn values(packed: &PackedWeight, rows: std::ops::Range<usize>) -> Result<Tensor>
 fn transposed(weight: &Tensor) -> Result<Tensor> {
     let weight = weight.contiguous()?;
     let (rows, cols) = weight.dims2()?;
-    if weight.dtype() != DType::F32 {
-        return weight.t()?.contiguous();
-    }
     let (storage, layout) = weight.storage_and_layout();
     let (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) = (&*storage, layout.contiguous_offsets())
     else {
@@ -372,6 +380,29 @@ mod tests {
                     let part = bits(&map.forward(&x.narrow(0, start, l)?, Phase::Prefill)?)?;
                     assert_eq!(part, whole[start * out..(start + l) * out], "{l} rows, ({cols}, {out})");
                     start += l;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn sums_of_f16_are_rounded_once() -> Result<()> {
+        let apart = |a: &Tensor, b: &Tensor| -> Result<f64> {
+            (a.to_dtype(DType::F64)? - b.to_dtype(DType::F64)?)?.sqr()?.mean_all()?.to_scalar::<f64>()
+        };
+        for (l, cols, out) in [(1, 48, 278), (1, 2048, 70), (3, 2048, 64), (37, 4096, 70)] {
+            let halves =
+                |rows, cols| Tensor::randn(0f32, 1.0, (rows, cols), &Device::Cpu)?.to_dtype(DType::F16);
+            let (x, weight) = (halves(l, cols)?, halves(out, cols)?);
+            let exact = x.to_dtype(DType::F64)?.matmul(&weight.to_dtype(DType::F64)?.t()?)?;
+            let once = apart(&exact.to_dtype(DType::F16)?, &exact)?;
+            for map in [Projection::dense(&weight, None)?, Projection::shared(&weight, None)?] {
+                for phase in [Phase::Prefill, Phase::Decode] {
+                    let y = map.forward(&x, phase)?;
+                    assert_eq!((y.dims(), y.dtype()), (&[l, out][..], DType::F16));
+                    let ratio = apart(&y, &exact)? / once;
+                    assert!(ratio < 1.1, "{l} rows of {cols} in {phase:?}: {ratio} of one rounding's square");
                 }
             }
         }

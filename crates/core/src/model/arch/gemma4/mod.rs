@@ -16,6 +16,7 @@ use layout::{Heads, Layout};
 pub const GEMMA4: Architecture = Architecture {
     hf: &["gemma4_text", "gemma4", "gemma4_unified_text", "gemma4_unified"],
     gguf: Some("gemma4"),
+    released: "gemma4-e4b",
     names: names::NAMES,
     spec,
 };
