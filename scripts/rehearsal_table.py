@@ -150,8 +150,8 @@ def parity_of(program, where, device, dtype, chunks, settings):
 
 
 def over_prompts(program, model, reference, prompts, device, dtype, chunk, **settings):
-    """The greatest of the root mean square errors of a model with Mamba-2, in those of transformers: each the geometric mean over the
-    prompts, on which the errors depend by a factor of five (tests/parity/reference.rs)."""
+    """The greatest of the root mean square errors of a model, in those of transformers: each the geometric mean over the prompts, on which
+    the errors of some models depend by a factor of five and more (tests/parity/reference.rs)."""
     expected = tensors(prompts)
     request = json.loads((FIXTURES / reference / "tokens.json").read_text())
     logs, count = {}, len(expected[f"logits_{dtype}_error"])

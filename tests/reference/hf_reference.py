@@ -209,7 +209,7 @@ def main() -> None:
     measures.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint")
     measures.set_defaults(run=run_measures)
     prompts = commands.add_parser("prompts", help="rounding errors of a tiny checkpoint over eight prompts")
-    prompts.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint with Mamba-2 layers")
+    prompts.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint with Mamba-2 layers or an indexer")
     prompts.set_defaults(run=run_prompts)
 
     masses = commands.add_parser("masses", help="reference numbers of a local model",

@@ -27,10 +27,10 @@ fn weights_and_cache_are_those_that_the_published_sizes_imply() {
     let plan = planned("smollm2-135m", &request(8192));
     assert_eq!(plan.cache(), 2 * 30 * 3 * 64 * 8192 * 4);
     assert_eq!(plan.weights(), 134_515_008 * 4);
-    // Half precision halves both: nothing here is kept in f32.
+    // Half precision halves both but for two norms a layer and the last one, which stay f32.
     let plan = planned("smollm2-135m", &bf16(8192, 1));
     assert_eq!(plan.cache(), 30 * 3 * 64 * 8192 * 2 * 2);
-    assert_eq!(plan.weights(), 134_515_008 * 2);
+    assert_eq!(plan.weights(), 134_515_008 * 2 + 61 * 576 * 2);
 }
 
 #[test]
@@ -61,8 +61,9 @@ fn latent_attention_caches_one_vector_a_token_for_all_heads() {
     let expert = 3 * 2048 * 1408;
     let sparse = 26 * (64 * (expert + 2048) + 2 * expert);
     let rest = 27 * 2 * 2048 + 3 * 2048 * 10_944 + 2 * 102_400 * 2048 + 2048;
-    // Routers stay f32.
-    assert_eq!(plan(bf16(32_768, 1)).weights(), (27 * attention + sparse + rest + 26 * 64 * 2048) * 2);
+    // Routers and norms stay f32.
+    let f32s = 26 * 64 * 2048 + 55 * 2048;
+    assert_eq!(plan(bf16(32_768, 1)).weights(), (27 * attention + sparse + rest + f32s) * 2);
 }
 
 #[test]
@@ -71,11 +72,12 @@ fn layers_that_share_keys_have_no_cache_and_per_layer_embeddings_are_counted() {
     let plan = planned("gemma4-e4b", &bf16(100_000, 1));
     assert_eq!(plan.cache(), (4 * 100_000 * 512 + 20 * (511 + 1024) * 256) * 2 * 2 * 2);
     // Of its 7.46 billion parameters 2.85 are per-layer embeddings and their projection.
-    assert_eq!(plan.weights(), 7_463_013_418 * 2);
-    // 26B-A4B: key/value heads by kind of layer. Routers and the scales of 128 experts are f32.
+    // Four norms a layer and the last one are f32.
+    assert_eq!(plan.weights(), 7_463_013_418 * 2 + 169 * 2560 * 2);
+    // 26B-A4B: key/value heads by kind of layer. Routers, the scales of 128 experts and norms are f32.
     let plan = planned("gemma4-26b-a4b", &bf16(100_000, 1));
     assert_eq!(plan.cache(), (5 * 100_000 * 2 * 512 + 25 * (1023 + 1024) * 8 * 256) * 2 * 2);
-    assert_eq!(plan.weights(), 25_233_141_790 * 2 + 30 * 128 * (2816 + 1) * 2);
+    assert_eq!(plan.weights(), 25_233_141_790 * 2 + (30 * 128 * (2816 + 1) + 121 * 2816) * 2);
 }
 
 #[test]
@@ -154,7 +156,7 @@ fn our_own_kernels_hold_no_scores_and_their_parts_grow_with_keys_and_branches() 
 fn routers_and_other_weights_that_stay_f32_are_counted_so() {
     let plan = planned("qwen3-235b-a22b", &bf16(4096, 1));
     let parameters = description("qwen3-235b-a22b").spec.parameters() as u64;
-    assert_eq!(plan.weights(), parameters * 2 + 94 * 128 * 4096 * 2);
+    assert_eq!(plan.weights(), parameters * 2 + (94 * 128 + 189) * 4096 * 2);
 }
 
 #[test]
