@@ -51,7 +51,7 @@ def models():
 
 
 def has_experts(name):
-    return any(part in name for part in ("moe", "gpt-oss", "minimax"))
+    return any(part in name for part in ("moe", "gpt-oss", "minimax", "deepseek", "mistral4", "qwen3-next"))
 
 
 def trace(program, model, tokens, device, dtype, chunk, generate=0, kernel=None, **settings):
