@@ -23,7 +23,8 @@ use super::prompt::{PLACE, Prompt};
 use super::work::{self, Queue, Watch};
 
 /// Spans planned for in memory.
-const OBSERVED: ObservedSpans = ObservedSpans { rows: 16, keys: 256, generated: 256, selected: false };
+const OBSERVED: ObservedSpans =
+    ObservedSpans { rows: 16, keys: 256, generated: 256, selected: false, norms: false, attributed: false };
 
 /// Label of the question: causes are measured of the spans before it, keys evicted there.
 const QUESTION: &str = "query";

@@ -161,6 +161,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let place = args.dir.display();
     let mut run = Reread::open(&args.dir)?;
     run.whole_windows = args.force;
+    run.contributions = matches!(args.way(), Way::Blocked(_));
     run.check_attention()?;
     read_lines(&args.dir)?;
     let metric = if args.contrast { Measure::Contrast } else { Measure::LogP };

@@ -81,7 +81,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let options = LocalOptions {
         context,
         allow_longer: args.allow_longer,
-        observed: ObservedSpans { rows: 1, keys: 1, generated: args.max_new_tokens, selected: false },
+        observed: ObservedSpans {
+            rows: 1,
+            keys: 1,
+            generated: args.max_new_tokens,
+            ..ObservedSpans::default()
+        },
         ..args.loaded.options()?
     };
     let Opened { mut model, digest, .. } = models::open(&args.model, &options)?;

@@ -48,6 +48,8 @@ pub(super) fn load(
             keys: most(&|job| job.observed().keys),
             generated: most(&|job| job.observed().generated),
             selected: jobs.iter().any(|job| job.observe.selected),
+            norms: jobs.iter().any(|job| job.observe.norms),
+            attributed: jobs.iter().any(|job| job.observed().attributed),
         },
         ..args.request(room, engine::default_dtype(&devices), names)?
     };

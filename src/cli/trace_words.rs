@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ndarray::{Array3, ArrayView2, s};
-use palimpsest_core::attention::{LargestKeys, Masses, uniform_share};
+use palimpsest_core::attention::{LargestKeys, Masses, Selected, uniform_share};
 use palimpsest_core::engine::Likelihood;
 use palimpsest_core::span::Span;
 use palimpsest_core::text::Tokenizer;
@@ -101,6 +101,17 @@ fn mean<'a>(values: impl ExactSizeIterator<Item = &'a f32>) -> f64 {
 fn mean_of_known<'a>(values: impl Iterator<Item = &'a f32>) -> Option<f64> {
     let known: Vec<&f32> = values.filter(|value| !value.is_nan()).collect();
     (!known.is_empty()).then(|| mean(known.into_iter()))
+}
+
+/// The shares of span `part` that choices left to a row, then its forgone masses: by pass with the row's number there, means over layers.
+fn left(passes: &[Option<(&Selected, usize)>], part: usize) -> Vec<String> {
+    let share = |found: &Selected, r: usize| mean_of_known(found.selected.slice(s![.., r, part]).iter());
+    let forgone = |found: &Selected, r: usize| Some(mean(found.forgone.slice(s![.., r, part]).iter()));
+    let of_pass = |value: &dyn Fn(&Selected, usize) -> Option<f64>| -> Vec<String> {
+        let values = passes.iter().map(|pass| pass.and_then(|(found, r)| value(found, r)));
+        values.map(|value| value.map_or_else(|| "-".to_owned(), percent)).collect()
+    };
+    [of_pass(&share), of_pass(&forgone)].concat()
 }
 
 fn sum<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
@@ -222,11 +233,11 @@ impl Words<'_> {
         }
         if let ([_], false) = (passes, rows.is_empty()) {
             text.push_str("even: the mass of uniform attention; mass/even is above 1 for more than that\n");
-            if passes[0].selected.is_some() {
-                text.push_str(
-                    "selected: the share of the span that the layers' windows left to the row; forgone: its mass on the rest over all keys\n",
-                );
-            }
+        }
+        if !rows.is_empty() && passes.iter().any(|traced| traced.selected.is_some()) {
+            text.push_str(
+                "selected: the share of the span that windows and indexers left to the row; forgone: its mass on the rest over all keys\n",
+            );
         }
         if !rows.is_empty() && overlap(keys) {
             text.push_str("some spans share tokens, so that their masses do not add up\n");
@@ -277,12 +288,19 @@ impl Words<'_> {
                 "head, knocked out",
             ]),
         }];
-        let selected = match passes {
-            [traced] => traced.selected.as_ref().zip(places.first().copied().flatten()),
-            _ => None,
-        };
-        if selected.is_some() {
-            lines[0].extend(cells(["selected", "forgone"]));
+        let selected: Vec<Option<(&Selected, usize)>> =
+            passes.iter().zip(&places).map(|(traced, place)| traced.selected.as_ref().zip(*place)).collect();
+        let chooses = selected.iter().any(Option::is_some);
+        if chooses {
+            lines[0].extend(match passes {
+                [_] => cells(["selected", "forgone"]),
+                _ => cells([
+                    "selected, plain",
+                    "selected, knocked out",
+                    "forgone, plain",
+                    "forgone, knocked out",
+                ]),
+            });
         }
         let one = |nth: usize, part: usize| found.get(nth).and_then(|parts| parts.get(part));
         for part in 0..found.iter().map(Vec::len).max().unwrap_or(0) {
@@ -299,11 +317,6 @@ impl Words<'_> {
                 if known.label != ELSEWHERE {
                     line.extend(known.head());
                 }
-                if let Some((found, r)) = selected.filter(|_| part < self.job.observe.keys.len()) {
-                    let share = mean_of_known(found.selected.slice(s![.., r, part]).iter());
-                    line.push(share.map_or_else(|| "-".to_owned(), percent));
-                    line.push(percent(mean(found.forgone.slice(s![.., r, part]).iter())));
-                }
             } else {
                 let change = one(0, part).zip(one(1, part)).map(|(a, b)| 100.0 * (b.mean - a.mean));
                 line.extend([mass(0), mass(1), change.map_or("-".to_owned(), |change| signed(change, 2))]);
@@ -314,6 +327,9 @@ impl Words<'_> {
                     };
                     line.extend([0, 1].map(head));
                 }
+            }
+            if chooses && part < self.job.observe.keys.len() {
+                line.extend(left(&selected, part));
             }
             lines.push(line);
         }

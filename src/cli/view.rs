@@ -262,7 +262,7 @@ fn local_options(args: &Args, runs: &Runs) -> anyhow::Result<LocalOptions> {
         context: ContextLength::Exactly(longest),
         allow_longer: true,
         logits: engine::LOGITS_AT_ONCE,
-        observed: ObservedSpans { rows: 1, keys: prompt, generated: 0, selected: false },
+        observed: ObservedSpans { rows: 1, keys: prompt, generated: 0, ..ObservedSpans::default() },
         hides_keys: true,
         ..ModelArgs { on: args.on.clone(), in_dtype, weights: args.weights }.options()?
     })

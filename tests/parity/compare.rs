@@ -131,6 +131,43 @@ fn a_comparison_has_the_numbers_of_two_separate_traces_to_the_bit() {
 }
 
 #[test]
+fn what_choices_left_is_printed_of_both_passes_with_the_numbers_of_the_file() {
+    let asked = Asked::new();
+    for model in ["gemma3-tiny", "deepseek-v32-tiny"] {
+        let compared = ["--rows", "query,last", "--knockout", "last->old", "--compare"];
+        let (said, file) = asked.run(model, "both", &[&compared[..], &["--selected"]].concat());
+        let title = said.lines().find(|line| line.starts_with("span ")).unwrap();
+        let names = ["selected, plain", "selected, knocked out", "forgone, plain", "forgone, knocked out"];
+        assert!(title.ends_with(&names.join("  ")), "{said}");
+        assert_eq!(said.matches("selected: the share of the span").count(), 1, "{said}");
+        let tensors = tensors(&file);
+        for (r, row) in ["query", "last"].iter().enumerate() {
+            let rows = table(&said, row);
+            for (k, cells) in rows.iter().take(3).enumerate() {
+                assert_eq!(cells.len(), 7 + names.len(), "{said}");
+                let columns =
+                    ["plain.selected", "selected", "plain.forgone", "forgone"].iter().zip(&cells[7..]);
+                for (name, told) in columns {
+                    let layers = tensors[*name].to_vec3::<f32>().unwrap();
+                    let known: Vec<f32> =
+                        layers.iter().map(|layer| layer[r][k]).filter(|x| !x.is_nan()).collect();
+                    let mean = 100.0 * known.iter().sum::<f32>() / known.len() as f32;
+                    let off = (told.parse::<f32>().unwrap() - mean).abs();
+                    assert!(off < 0.006, "{model}: {row}, {name} is {mean}: {said}");
+                }
+            }
+            // The first token, the sinks and the rest are on no axis of the file.
+            assert!(rows.iter().skip(3).all(|cells| cells.len() <= 6), "{said}");
+        }
+        // Hidden keys are not forgone.
+        let old = &table(&said, "last")[2];
+        assert!(old[9].parse::<f32>().unwrap() > 0.0 && old[10] == "0.00", "{model}: {said}");
+        let (said, _) = asked.run(model, "both", &compared);
+        assert!(!said.contains("selected") && !said.contains("forgone"), "{said}");
+    }
+}
+
+#[test]
 fn the_plain_answers_loss_is_that_of_whole_passes_over_prompt_and_answer() {
     let asked = Asked::new();
     let (_, both) = asked.run(

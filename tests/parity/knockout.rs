@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles, LayerKind, NoObserver};
 use palimpsest_core::engine::{Backend, Branch, Engine, Event, Request, Reuse, Task};
-use palimpsest_core::model::{AttentionSpec, Cache, FeedForwardSpec, LayerSpec, Pass, Phase, Sees};
+use palimpsest_core::model::{Cache, FeedForwardSpec, LayerSpec, Pass, Phase};
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
@@ -228,12 +228,10 @@ fn a_knockout_of_the_last_rows_holds_for_all_generated_tokens_unless_it_is_of_th
     }
 }
 
-/// `keys` hidden from all tokens from `from` on, at the last softmax layer. Of a layer that sees what one before chose all keys could be hidden.
+/// `keys` hidden from all tokens from `from` on, at the last softmax layer.
 fn hidden(engine: &Engine, from: usize, keys: std::ops::Range<usize>) -> LayerHoles {
     let kinds = engine.decoder().spec().layer_kinds();
-    let as_before = |a: &AttentionSpec| a.latent.is_some_and(|latent| latent.sees == Sees::AsBefore);
-    let sees = |layer: &LayerSpec| layer.attention().is_some_and(|a| !as_before(a));
-    let at = engine.decoder().spec().layers.iter().rposition(sees).unwrap();
+    let at = engine.decoder().spec().layers.iter().rposition(|layer| layer.attention().is_some()).unwrap();
     LayerHoles::at_softmax(&(at..at + 1), &kinds, vec![Hole { rows: from..usize::MAX, keys }])
 }
 

@@ -4,7 +4,7 @@
 use candle_core::{Device, Tensor};
 use palimpsest::observe::Dump;
 use palimpsest_core::ablate::{Metric, Prompt, Said, Target};
-use palimpsest_core::attention::{LayerHoles, NoObserver, Selected};
+use palimpsest_core::attention::{Hole, LayerHoles, NoObserver, Selected};
 use palimpsest_core::engine::memory_plan::Branches;
 use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{Branch, Engine, Measured, Observe, Request, Rows, Session};
@@ -282,6 +282,45 @@ fn hidden_keys_are_never_chosen() {
             assert!(mass.slice(ndarray::s![layer, .., row, old]).iter().all(|mass| *mass == 0.0), "{name}");
         }
     }
+}
+
+#[test]
+fn layers_that_share_an_indexer_choose_among_the_keys_that_are_not_hidden_at_them() {
+    // Layer 2 chooses by the indexer of layer 1.
+    let name = "glm-moe-dsa-tiny";
+    let file = TokensFile::of(name);
+    let (keys, engine) = (file.keys(), engine(&fixture(name), 64));
+    let kinds = engine.decoder().spec().layer_kinds();
+    let place = |label: &str| keys.iter().position(|span| span.label == label).unwrap();
+    let (bos, old, query, all) = (place("bos"), place("old"), place("query"), place("all"));
+    let from = keys[query].start;
+    let at = |layer: usize, hidden: std::ops::Range<usize>| {
+        let hole = Hole { rows: from..usize::MAX, keys: hidden };
+        LayerHoles::at_softmax(&(layer..layer + 1), &kinds, vec![hole])
+    };
+    let hidden = [LayerHoles::default(), at(2, keys[old].range()), at(1, keys[old].range()), at(2, 1..from)];
+    let branches = hidden.map(|knockouts| Branch { knockouts, ..branch(&file, 130, true) });
+    let request =
+        Request { prefix: file.tokens[..130].into(), branches: branches.into(), ..Request::default() };
+    let answers = session(&engine, 400, (4, 20)).answers(request, &mut |_, _, _| true);
+    let found = answers.into_iter().map(|mut tasks| selected(&tasks.remove(0).unwrap()).selected);
+    let found: Vec<ndarray::Array3<f32>> = found.collect();
+    let [plain, shared, own, few] = found.as_slice() else { panic!("{} answers", found.len()) };
+    // The question's rows, and its last.
+    for row in [1, 2] {
+        assert!(plain[[2, row, old]] > 0.0, "there is something to hide");
+        // 1. Hidden at the layer that shares: others are chosen in their place, and there alone.
+        assert_eq!((shared[[2, row, old]], shared[[2, row, all]]), (0.0, plain[[2, row, all]]));
+        assert_eq!(shared.slice(ndarray::s![..2, row, ..]), plain.slice(ndarray::s![..2, row, ..]));
+        // 2. Hidden at the indexer's layer alone: the layer that shares still chooses among all.
+        assert_eq!(own[[1, row, old]], 0.0);
+        assert_eq!(own.slice(ndarray::s![2, row, ..]), plain.slice(ndarray::s![2, row, ..]));
+    }
+    // 3. Fewer keys than a choice has: all that are left are seen.
+    for row in [1, 2, 3] {
+        assert_eq!((few[[2, row, bos]], few[[2, row, query]], few[[2, row, old]]), (1.0, 1.0, 0.0));
+    }
+    assert_eq!(shared[[2, 3, old]], 0.0, "nor do generated tokens see them");
 }
 
 #[test]

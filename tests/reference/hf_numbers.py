@@ -88,7 +88,8 @@ class MassHooks:
 
 class Knockouts:
     """Adds minus infinity to the masks of attention layers where a request's `knockouts` hide keys from rows, so that the softmax leaves
-    those keys out. The layers' masks are (1, 1, queries, keys); keys are the last ones, as in MassHooks."""
+    those keys out. The layers' masks are (1, 1, queries, keys); keys are the last ones, as in MassHooks. A layer that shares the choice
+    of an indexer before it (glm_moe_dsa) gets what that indexer chooses under the layer's own mask."""
 
     def __init__(self, model: torch.nn.Module, request: dict):
         self.offset = 0
@@ -104,6 +105,25 @@ class Knockouts:
         for layer, of_layer in holes.items():
             handle = modules[layer].register_forward_pre_hook(self.hook(of_layer), with_kwargs=True)
             self.stack.callback(handle.remove)
+        self.indexed = None
+        for module in modules.values() if holes else []:
+            if getattr(module, "indexer", None) is not None:
+                handle = module.indexer.register_forward_pre_hook(self.keep, with_kwargs=True)
+            elif getattr(module, "skip_topk", False):
+                handle = module.register_forward_pre_hook(self.choose, with_kwargs=True)
+            else:
+                continue
+            self.stack.callback(handle.remove)
+
+    def keep(self, indexer, inputs, more) -> None:
+        self.indexed = indexer, inputs, more
+
+    def choose(self, _module, inputs, more):
+        indexer, (hidden, normed, positions, _mask, ids), named = self.indexed
+        if named["past_key_values"] is not None:
+            raise SystemExit("error: a shared choice needs the whole prompt in one pass; leave --chunk out")
+        chosen = indexer.forward(hidden, normed, positions, more["attention_mask"][:, 0], ids, **named)
+        return inputs, {**more, "prev_topk_indices": chosen}
 
     def hook(self, holes: list):
         def hide(_module, inputs, more):

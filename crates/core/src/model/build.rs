@@ -1,5 +1,7 @@
 //! Builds layers from a spec: the tensors of each part and their shapes.
 
+use std::ops::Range;
+
 use candle_core::{DType, Tensor};
 use half::{bf16, f16};
 
@@ -154,10 +156,7 @@ pub(super) fn layer(
         scalar: scalar.map(f64::from),
         mixer: match &spec.mixer {
             MixerSpec::Attention(a) => match a.latent {
-                Some(latent) => {
-                    let name = at("self_attn");
-                    Mixer::Latent(Box::new(latent_attention(loader, &name, a, latent, kernel)?))
-                }
+                Some(latent) => Mixer::Latent(Box::new(latent_attention(loader, i, a, latent, kernel)?)),
                 None => Mixer::Attention(attention(loader, &at("self_attn"), a, kernel)?),
             },
             MixerSpec::DeltaNet(d) => Mixer::DeltaNet(delta_net(loader, &at("linear_attn"), d)?),
@@ -225,14 +224,14 @@ fn attention(
 
 fn latent_attention(
     loader: &mut Loader,
-    name: &str,
+    i: usize,
     a: &AttentionSpec,
     latent: LatentSpec,
     kernel: AttentionKernel,
 ) -> Result<LatentAttention, ModelError> {
     // In every architecture, whatever the epsilon of the others.
     const NORM: NormSpec = NormSpec { eps: 1e-6, plus_one: false };
-    let hidden = loader.spec().hidden;
+    let (name, hidden) = (format!("layers.{i}.self_attn"), loader.spec().hidden);
     let (LatentSpec { rank, plain, value, query_rank, .. }, rotated) = (latent, a.rope.dims);
     let wide = a.heads * (plain + rotated);
     let (first, outputs) = query_rank.map_or(("q_proj", wide), |between| ("q_a_proj", between));
@@ -247,7 +246,8 @@ fn latent_attention(
     let queries = query_rank.map(second).transpose()?;
     let indexer = match (latent.indexer(), query_rank) {
         (Some(spec), Some(between)) => {
-            Some(indexer(loader, &format!("{name}.indexer"), spec, [hidden, between, rotated])?)
+            let layers = loader.spec().sharing_choice(i);
+            Some(indexer(loader, &format!("{name}.indexer"), (spec, layers), [hidden, between, rotated])?)
         }
         _ => None,
     };
@@ -281,11 +281,11 @@ fn latent_attention(
     })
 }
 
-/// `hidden`, `between`: widths of its inputs; `rotated`: dimensions that turn.
+/// `layers`: those that choose by it; `hidden`, `between`: widths of its inputs; `rotated`: dimensions that turn.
 fn indexer(
     loader: &mut Loader,
     name: &str,
-    spec: IndexerSpec,
+    (spec, layers): (IndexerSpec, Range<usize>),
     [hidden, between, rotated]: [usize; 3],
 ) -> Result<Indexer, ModelError> {
     let IndexerSpec { heads, width, interleaved, .. } = spec;
@@ -297,6 +297,7 @@ fn indexer(
     };
     Ok(Indexer {
         spec,
+        layers,
         norm: [norm("weight")?, norm("bias")?],
         queries: loader.linear(&format!("{name}.wq_b"), heads * width, between, false)?,
         keys: loader.linear(&format!("{name}.wk"), width, hidden, false)?,

@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Result, Tensor};
 mod ropes;
 
 use super::build::{self, FeedForward, Layer, Mixer, rounded_to};
-use super::kv_view::{Group, KvView, Pass};
+use super::kv_view::{Choice, Group, KvView, Pass};
 use super::layers::{Embedding, LayerEmbeddings, NewKeys, Phase, Projection, RmsNorm};
 use super::{Cache, DecoderSpec, Formats, KeyValues, LayerSpec, Loader, ModelError};
 use crate::attention::{AttentionKernel, LayerHoles, Residual, Settled, Term, settle};
@@ -200,7 +200,7 @@ impl Decoder {
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)), normed and scaled as the spec says.
         let positions = kv.positions(l);
         let mut ropes = self.ropes.of(&positions, self.formats.activations);
-        let mut choice = Vec::new();
+        let mut choice = Choice::default();
         for (i, layer) in self.layers.iter().enumerate() {
             let device = &self.devices[i];
             if i > 0 && !device.same_device(&self.devices[i - 1]) {

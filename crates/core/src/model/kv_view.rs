@@ -18,8 +18,26 @@ use crate::bfloat;
 
 mod choice;
 
-/// The keys that the rows of a pass do not choose: one entry for a sequence, else one per reading, run of rows, or branch.
-pub(super) type Choice = Vec<Arc<Unchosen>>;
+/// The keys that the rows of a pass do not choose at an indexer's layer, and at those after it that choose by its scores. These differ
+/// where other keys are hidden.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    /// The indexer's layer.
+    first: usize,
+    /// One part for a sequence, else one per reading, run of rows, or branch; of each, the choice by layer.
+    parts: Vec<Vec<Arc<Unchosen>>>,
+}
+
+impl Choice {
+    /// The choice of each part at `layer`.
+    pub fn at(&self, layer: usize) -> Result<Vec<Arc<Unchosen>>> {
+        let of = |layers: &Vec<Arc<Unchosen>>| layers.get(layer.checked_sub(self.first)?).cloned();
+        let of_parts: Option<Vec<_>> = self.parts.iter().map(of).collect();
+        of_parts.ok_or_else(|| {
+            candle_core::Error::msg(format!("This is a bug: no indexer has chosen keys for layer {layer}"))
+        })
+    }
+}
 
 /// Destination of a forward pass's tokens.
 pub(super) enum KvView<'a> {
@@ -203,7 +221,7 @@ impl KvView<'_> {
         self.attend_chosen([q, k, v], site, &[])
     }
 
-    /// [`KvView::attend`] of rows that see the keys of a [`KvView::choose`], or all if it is empty.
+    /// [`KvView::attend`] of rows that see the keys of a choice ([`Choice::at`]), or all if it is empty.
     pub fn attend_chosen(
         &mut self,
         [q, k, v]: [&Tensor; 3],

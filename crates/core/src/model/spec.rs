@@ -1,5 +1,6 @@
 //! The decoder spec: the interface between architectures ([`super::arch`]), which map configs to it, and the loader and layers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::DType;
@@ -56,6 +57,14 @@ impl DecoderSpec {
             _ => LayerKind::Linear,
         };
         self.layers.iter().map(kind).collect()
+    }
+
+    /// Layer `i` and those after it that choose keys by its indexer's scores.
+    pub(super) fn sharing_choice(&self, i: usize) -> Range<usize> {
+        let latent = |layer: &LayerSpec| layer.attention().and_then(|attention| attention.latent);
+        let after = self.layers.iter().skip(i + 1).map(latent);
+        let sharing = after.take_while(|latent| latent.is_some_and(|latent| latent.sees == Sees::AsBefore));
+        i..i + 1 + sharing.count()
     }
 
     /// With full attention in place of sliding windows: the layout of a cache that keeps all keys.

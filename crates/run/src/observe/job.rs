@@ -169,6 +169,8 @@ impl TraceJob {
             keys: self.observe.keys.len(),
             generated: self.generate,
             selected: self.observe.selected,
+            norms: self.observe.norms,
+            attributed: !self.observe.targets.is_empty(),
         }
     }
 

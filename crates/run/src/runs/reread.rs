@@ -30,13 +30,15 @@ pub struct Reread {
     pub folder: RunFolder,
     /// The model's caches keep all keys of windowed layers.
     pub whole_windows: bool,
+    /// Norms, attributions and routes of answers are measured.
+    pub contributions: bool,
     _held: RunStore,
 }
 
 impl Reread {
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         let held = RunStore::open(dir)?;
-        Ok(Reread { folder: RunFolder::read(dir)?, whole_windows: false, _held: held })
+        Ok(Reread { folder: RunFolder::read(dir)?, whole_windows: false, contributions: false, _held: held })
     }
 
     pub fn check_attention(&self) -> anyhow::Result<()> {
@@ -72,7 +74,14 @@ impl Reread {
             allow_longer: true,
             chunk: engine::DEFAULT_CHUNK.max(chunk),
             logits: engine::LOGITS_AT_ONCE,
-            observed: ObservedSpans { rows: 0, keys: 0, generated: 0, selected: false },
+            observed: ObservedSpans {
+                rows: 0,
+                keys: 0,
+                generated: 0,
+                selected: false,
+                norms: self.contributions,
+                attributed: self.contributions,
+            },
             kept: (*weights).into(),
             hides_keys: true,
             ..LocalOptions::default()

@@ -24,6 +24,10 @@ const BLOCK_KEYS: u64 = 1 << 14;
 /// Keys per partial sum of our kernels, for generated rows and for selected prompt rows.
 const PIECE_DECODED: u64 = 32;
 const PIECE: u64 = 1024;
+/// Rows, keys and scores per block of the observer of norms.
+const NORM_ROWS: u64 = 64;
+const NORM_KEYS: u64 = 4096;
+const NORM_SCORES: u64 = 16 << 20;
 /// Products of an indexer's block of rows.
 const INDEX_PRODUCTS: u64 = 16 << 20;
 /// Row padding and keys per thread block of the half-precision kernels.
@@ -242,6 +246,38 @@ pub fn observer_selected(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     kept * key + generated * TENSOR + (n(observed.rows) + generated) * n(observed.keys) * 24
 }
 
+/// Gram matrices of a layer's output weights, one per head in f32, which the observer of norms keeps.
+pub fn observer_grams(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
+    let measured = layer.attention().filter(|_| request.observed.norms);
+    measured.map_or(0, |a| n(a.heads) * n(a.head_dim) * n(a.head_dim) * 4)
+}
+
+/// A layer's output weights by head in f32, which norms, attributions and routes take. Those of latent attention are a product with the
+/// values' weights, padded to the key's width.
+fn outputs(spec: &DecoderSpec, layer: &LayerSpec, request: &MemoryRequest) -> u64 {
+    let taken = request.observed.norms || request.observed.attributed;
+    layer.attention().filter(|_| taken).map_or(0, |a| {
+        let widths = a.latent.map_or(n(a.head_dim), |latent| 2 * n(a.head_dim) + n(latent.value));
+        n(a.heads) * widths * n(spec.hidden) * 4
+    })
+}
+
+/// Scratch of norms: each head's norm of each value, and but for the streaming kernel products of a block of values and scores of a block of
+/// rows.
+fn norms(layer: &LayerSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
+    layer.attention().filter(|_| request.observed.norms).map_or(0, |a| {
+        let (heads, keys) = (n(a.heads), seen(a, request, n(request.chunk)));
+        let blocks = match streams(request, device) {
+            true => 0,
+            false => {
+                2 * heads * NORM_KEYS.min(keys) * n(a.head_dim) * 4
+                    + NORM_SCORES.min(heads * NORM_ROWS * keys) * score_bytes(4, device)
+            }
+        };
+        heads * keys * 4 + blocks
+    })
+}
+
 /// Observer state of a linear-attention layer while rows are pending: keys of the context in the model's dtype, decays and strengths in
 /// f32, and waiting queries. Each branch keeps the same for its own tokens. Each generated token has its own tensors.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
@@ -256,7 +292,12 @@ pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
 }
 
 /// Peak observer scratch for one layer's chunk, beyond attention itself.
-pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
+pub fn observer_moment(
+    spec: &DecoderSpec,
+    layer: &LayerSpec,
+    request: &MemoryRequest,
+    device: DeviceName,
+) -> u64 {
     let spans = n(request.observed.keys);
     let dense = layer.attention().filter(|_| request.observed.selected).map_or(0, |a| {
         // One row's scores, weights and their copies, and the layer's keys joined and in f32.
@@ -304,5 +345,5 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             }
         }
     };
-    sums.max(dense)
+    sums.max(dense).max(norms(layer, request, device)).max(outputs(spec, layer, request))
 }

@@ -138,8 +138,9 @@ impl MemoryPlan {
                     + scratch(packed_layer(i))
             };
             // Layers run one at a time: the observer's scratch adds to that layer's activations.
-            let measured =
-                |i: usize| activations(i) + arithmetic::observer_moment(&spec.layers[i], request, device);
+            let measured = |i: usize| {
+                activations(i) + arithmetic::observer_moment(spec, &spec.layers[i], request, device)
+            };
             let mut share = Share {
                 device,
                 layers: own().count(),
@@ -149,6 +150,7 @@ impl MemoryPlan {
                 observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i], request)).sum::<u64>()
                     + own().map(|i| arithmetic::observer_history(&spec.layers[i], request)).sum::<u64>()
                     + own().map(|i| arithmetic::observer_selected(&spec.layers[i], request)).sum::<u64>()
+                    + own().map(|i| arithmetic::observer_grams(&spec.layers[i], request)).sum::<u64>()
                     + (widest(&measured) - widest(&activations)),
                 process: if device == DeviceName::Cpu && d == 0 { PROCESS + request.beside } else { 0 },
             };

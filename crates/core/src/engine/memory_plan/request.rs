@@ -99,12 +99,23 @@ pub struct ObservedSpans {
     pub generated: usize,
     /// Choices of keys are measured ([`crate::attention::Selected`]): the observer keeps the keys of windowed layers.
     pub selected: bool,
+    /// Norms are measured ([`crate::attention::Norms`]), of one prompt at a time: the observer keeps Gram matrices of output weights.
+    pub norms: bool,
+    /// Logits are attributed, or routes followed: a layer's output weights are taken in f32, one layer at a time.
+    pub attributed: bool,
 }
 
 impl Default for ObservedSpans {
     /// Two rows (question and evidence), twice the sessions of the longest published histories, an answer of usual length.
     fn default() -> Self {
-        ObservedSpans { rows: 2, keys: 512, generated: USUAL_ANSWER, selected: false }
+        ObservedSpans {
+            rows: 2,
+            keys: 512,
+            generated: USUAL_ANSWER,
+            selected: false,
+            norms: false,
+            attributed: false,
+        }
     }
 }
 

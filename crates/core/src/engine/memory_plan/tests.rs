@@ -263,6 +263,41 @@ fn a_refusal_names_only_changes_that_fit() {
 }
 
 #[test]
+fn norms_take_gram_matrices_of_softmax_layers_and_attributions_one_layers_output_weights() {
+    let added = |name: &str, observed: ObservedSpans| {
+        let with = planned(name, &MemoryRequest { observed, ..request(8192) });
+        let without = planned(name, &request(8192));
+        assert_eq!(with.total() - with.observer(), without.total() - without.observer(), "{name}");
+        with.observer() - without.observer()
+    };
+    let norms = ObservedSpans { norms: true, ..ObservedSpans::default() };
+    let attributed = ObservedSpans { attributed: true, ..ObservedSpans::default() };
+    // 30 layers, 9 heads of 64, and a residual stream of 576.
+    let outputs = 9 * 64 * 576 * 4;
+    assert_eq!(added("smollm2-135m", norms), 30 * 9 * 64 * 64 * 4 + outputs);
+    assert_eq!(added("smollm2-135m", attributed), outputs);
+    // With latent attention a head reads 512 + 64 numbers: made of values of 128, then padded.
+    let outputs = 16 * (2 * 576 + 128) * 2048 * 4;
+    assert_eq!(added("deepseek-v2-lite-chat", norms), 27 * 16 * 576 * 576 * 4 + outputs);
+    assert_eq!(added("deepseek-v2-lite-chat", attributed), outputs);
+    // Of 32 layers 8 have softmax attention, with 16 heads of 256.
+    let model = description("qwen3.5-9b");
+    let with = MemoryRequest { observed: norms, ..request(8192) };
+    let grams = model.spec.layers.iter().map(|layer| arithmetic::observer_grams(layer, &with)).sum::<u64>();
+    assert_eq!(grams, 8 * 16 * 256 * 256 * 4);
+    // On a card also the norms of all values, and blocks.
+    let moment = |observed| {
+        let (model, with) =
+            (description("llama-3.1-8b-instruct"), MemoryRequest { observed, ..bf16(131_072, 1) });
+        let moment = |layer| arithmetic::observer_moment(&model.spec, layer, &with, DeviceName::Cuda(0));
+        model.spec.layers.iter().map(moment).max().unwrap()
+    };
+    let expected: u64 = 32 * 131_072 * 4 + 2 * 32 * 4096 * 128 * 4 + (16 << 20) * 8;
+    assert!(moment(ObservedSpans::default()) < expected);
+    assert_eq!(moment(norms), expected);
+}
+
+#[test]
 fn what_an_observer_keeps_of_long_thoughts_is_in_the_plan_for_every_branch() {
     let observed = |generated| ObservedSpans { generated, ..ObservedSpans::default() };
     let plan = |count: usize, generated: usize| {

@@ -1,6 +1,7 @@
 //! Lightning indexer: the keys that each row of a layer of latent attention sees.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use candle_core::{D, DType, Result, Tensor};
 
@@ -17,6 +18,8 @@ const PRODUCTS: usize = 16 << 20;
 #[derive(Debug)]
 pub(in crate::model) struct Indexer {
     pub spec: IndexerSpec,
+    /// Its layer, and those after it that choose by its scores.
+    pub layers: Range<usize>,
     /// From the normed first projection of the queries: rank -> heads * width.
     pub queries: Projection,
     /// hidden -> width.
@@ -67,20 +70,30 @@ impl Indexed {
         self.q.dim(0)
     }
 
-    /// The keys that `rows` of the pass, which are at the positions from `offset` on, do not choose of `keys` (1, n, width). `holes`: those
-    /// hidden from them and shown to them.
+    /// The keys that `rows` of the pass, which are at the positions from `offset` on, do not choose of `keys` (1, n, width), by layer that
+    /// chooses by these scores. `holes`: by layer, the keys hidden from the rows and shown to them.
     pub fn unchosen(
         &self,
         rows: Range<usize>,
         offset: usize,
         keys: &Tensor,
-        holes: &Holes,
-    ) -> Result<Unchosen> {
+        holes: &[Holes],
+    ) -> Result<Vec<Arc<Unchosen>>> {
+        // Most passes hide the same keys at all these layers, which then have one choice.
+        let mut distinct: Vec<&Holes> = Vec::new();
+        let mut of_layer = Vec::with_capacity(holes.len());
+        for holes in holes {
+            let known = distinct.iter().position(|known| *known == holes);
+            of_layer.push(known.unwrap_or(distinct.len()));
+            if known.is_none() {
+                distinct.push(holes);
+            }
+        }
         let keys = keys.get(0)?.to_dtype(DType::F32)?;
         let products = self.q.dim(1)? * keys.dim(0)?;
         // On the CPU a row at a time, for sums that do not depend on the number of rows.
         let together = if keys.device().is_cpu() { 1 } else { (PRODUCTS / products.max(1)).max(1) };
-        let mut unchosen = Vec::with_capacity(rows.len());
+        let mut unchosen = vec![Vec::new(); distinct.len()];
         for first in rows.clone().step_by(together) {
             let block = first..(first + together).min(rows.end);
             let positions = offset + block.start - rows.start..offset + block.end - rows.start;
@@ -90,10 +103,15 @@ impl Indexed {
                 // All are chosen.
                 false => vec![0.0; positions.len() * n],
             };
-            let of_rows = positions.zip(scores.chunks_exact(n));
-            unchosen.extend(of_rows.map(|(at, scores)| holes.unchosen_by(&scores[..=at], at, self.count)));
+            for (at, scores) in positions.zip(scores.chunks_exact(n)) {
+                for (unchosen, holes) in unchosen.iter_mut().zip(&distinct) {
+                    unchosen.push(holes.unchosen_by(&scores[..=at], at, self.count));
+                }
+            }
         }
-        Ok(Unchosen::new(offset, unchosen))
+        let unchosen = unchosen.into_iter().map(|rows| Arc::new(Unchosen::new(offset, rows)));
+        let unchosen: Vec<Arc<Unchosen>> = unchosen.collect();
+        Ok(of_layer.into_iter().map(|nth| Arc::clone(&unchosen[nth])).collect())
     }
 
     /// Scores of `keys` (n, width): the heads' weights times the positive parts of their products, f32 (rows, 1, n).

@@ -56,7 +56,7 @@ impl LatentAttention {
             let normed = norm.forward(&q.contiguous()?)?;
             if let Some(indexer) = &self.indexer {
                 let (indexed, keys) = indexer.forward(x, &normed, rope, phase)?;
-                *choice = kv.choose(layer, &indexed, &keys)?;
+                *choice = kv.choose(&indexer.layers, &indexed, &keys)?;
             }
             q = second.forward(&normed, phase)?;
         }
@@ -77,7 +77,7 @@ impl LatentAttention {
         let site = Site { layer, scale: self.spec.scale, kernel: self.kernel, ..Site::default() };
         let read = match self.latent.sees {
             Sees::All => kv.attend(&q, &k, &k, site)?,
-            Sees::Chosen(_) | Sees::AsBefore => kv.attend_chosen([&q, &k, &k], site, choice)?,
+            Sees::Chosen(_) | Sees::AsBefore => kv.attend_chosen([&q, &k, &k], site, &choice.at(layer)?)?,
         };
         let read = bfloat::to_dtype(&read.narrow(2, rotated, rank)?.contiguous()?, x.dtype())?;
 

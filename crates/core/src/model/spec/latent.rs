@@ -28,8 +28,8 @@ pub enum Sees {
     All,
     /// Those that an indexer chooses (transformers, `DeepseekV32Indexer`).
     Chosen(IndexerSpec),
-    /// As in the last layer before with an indexer (transformers, `GlmMoeDsaAttention`). Keys that a knock-out hides at this layer alone are
-    /// taken from that choice, and no others chosen for them.
+    /// Those that the indexer of the last layer before with one chooses (transformers, `GlmMoeDsaAttention`), among the keys that are not
+    /// hidden at this layer.
     AsBefore,
 }
 
