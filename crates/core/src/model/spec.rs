@@ -67,6 +67,17 @@ impl DecoderSpec {
         i..i + 1 + sharing.count()
     }
 
+    /// From the first layer whose keys later ones share to the last that shares some; empty if none does.
+    pub fn sharing_keys(&self) -> Range<usize> {
+        let source = |layer: &LayerSpec| match layer.attention()?.key_values {
+            KeyValues::Of(source) => Some(source),
+            _ => None,
+        };
+        let sources: Vec<Option<usize>> = self.layers.iter().map(source).collect();
+        let last = sources.iter().rposition(Option::is_some);
+        sources.iter().flatten().min().zip(last).map_or(0..0, |(&first, last)| first..last + 1)
+    }
+
     /// With full attention in place of sliding windows: the layout of a cache that keeps all keys.
     pub fn without_windows(&self) -> Self {
         let mut spec = self.clone();

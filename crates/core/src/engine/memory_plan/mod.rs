@@ -124,6 +124,7 @@ impl MemoryPlan {
         let head = head_values + n(spec.hidden) * 4;
         let parts = Parts {
             layers: (0..spec.layers.len()).map(|i| weights(i) + cache(i)).collect(),
+            together: spec.sharing_keys(),
             first: embedding + layer_embeddings,
             last: head,
         };

@@ -1,10 +1,14 @@
 //! Splits layers between devices.
 
+use std::ops::Range;
+
 /// Bytes of a decoder's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     /// Per layer, with its cache.
     pub layers: Vec<u64>,
+    /// Layers of one device, as they share keys; may be empty.
+    pub together: Range<usize>,
     /// Embedding, on the first layer's device.
     pub first: u64,
     /// Final norm and output head, on the last layer's device.
@@ -23,8 +27,18 @@ impl Parts {
 /// Device of each layer, ascending, given free bytes per device (equal shares if any is unknown).
 ///
 /// Minimises the load of the fullest device over all splits into consecutive runs, so layers fit whenever any such split fits. Every device
-/// gets a layer while there are enough.
+/// gets a layer while there are enough that may be apart.
 pub fn split(parts: &Parts, free: &[Option<u64>]) -> Vec<usize> {
+    let together = parts.together.clone();
+    if together.len() > 1 {
+        let mut joined = parts.layers.clone();
+        let whole = joined[together.clone()].iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        joined.splice(together.clone(), [whole]);
+        let mut places = split(&Parts { layers: joined, together: 0..0, ..*parts }, free);
+        let place = places[together.start];
+        places.splice(together.start..=together.start, together.map(|_| place));
+        return places;
+    }
     let known: Option<Vec<u64>> = free.iter().copied().collect();
     let free = known.unwrap_or_else(|| vec![1; free.len()]);
     let free: Vec<f64> = free.into_iter().map(|bytes| bytes.max(1) as f64).collect();
@@ -63,7 +77,7 @@ mod tests {
     use super::*;
 
     fn parts(layers: &[u64], first: u64, last: u64) -> Parts {
-        Parts { layers: layers.to_vec(), first, last }
+        Parts { layers: layers.to_vec(), together: 0..0, first, last }
     }
 
     #[test]
@@ -90,6 +104,18 @@ mod tests {
         assert_eq!(split(&parts(&[10; 2], 100, 0), &[None; 2]), [0, 1]);
         // More devices than layers: some stay empty.
         assert_eq!(split(&parts(&[10; 2], 0, 0), &[None; 3]), [0, 1]);
+    }
+
+    #[test]
+    fn layers_that_share_keys_are_on_one_device() {
+        let of = |together, free: &[Option<u64>]| split(&Parts { together, ..parts(&[10; 8], 0, 0) }, free);
+        let even = [Some(100), Some(100)];
+        assert_eq!(of(5..8, &even), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(of(2..7, &even), [0, 0, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(of(0..5, &even), [0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(of(0..8, &even), [0; 8]);
+        assert_eq!(of(3..4, &even), of(0..0, &even));
+        assert_eq!(of(3..8, &[None; 5]), [0, 1, 2, 3, 3, 3, 3, 3]);
     }
 
     #[test]
