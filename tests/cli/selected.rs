@@ -306,19 +306,20 @@ fn sessions_forced_into_windows_have_the_effects_that_wider_windows_have() {
     assert_eq!(rows_of_wide.len(), forced.len());
     assert!(rows_of_wide.iter().all(|row| row.effect.log_p_drop == 0.0 && !row.effect.changed));
 
-    // Beside the direct effects, in figures and report.
+    // In a figure of their own and in the report; the direct effects' axis is for what was hidden.
     done(ended(causes(MODEL, &dir, &["--controls", "0"])));
     done(palimpsest(["figures", shown(&dir)]));
     done(palimpsest(["report", shown(&dir)]));
-    let drawn = rows(&dir, "causes-effects");
-    let line = drawn.iter().find(|row| row["line"] == "old, forced").unwrap();
+    assert!(rows(&dir, "causes-effects").iter().all(|row| !row["line"].contains("forced")));
+    let drawn = rows(&dir, "causes-forced");
+    let line = drawn.iter().find(|row| row["line"] == "old").unwrap();
     let old = forced.iter().filter(|row| row.role.as_deref() == Some("old"));
     let old: Vec<f64> = old.map(|row| row.effect.log_p_drop).collect();
     let mean = old.iter().sum::<f64>() / old.len() as f64;
     assert!((line["value"].parse::<f64>().unwrap() - mean).abs() < 1e-9, "{line:?}, not {mean}");
     assert!(rows(&dir, "causes-points").iter().all(|point| !point["forced_effect"].is_empty()));
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
-    assert!(page.contains("layers with a sliding window see the session too"), "{page}");
+    assert!(page.contains("layers with a sliding window or an indexer see the session too"), "{page}");
 
     // Models without windows, and flags that say something else.
     done(ended(run(&data, &fixture("llama-tiny"), &at("llama"), &[])));

@@ -177,59 +177,82 @@ fn by_role(
     roles.filter_map(line).collect()
 }
 
+/// The lines of each verdict's answers, or of all if none was judged, and a word on that for the caption.
+fn by_verdict(
+    causes: &Causes,
+    lines: impl Fn(&str, Correctness) -> Vec<Line>,
+) -> (Vec<Line>, Option<&'static str>) {
+    let judged = [Correctness::Correct, Correctness::Wrong];
+    if judged.iter().any(|verdict| causes.effect(None, *verdict).is_some()) {
+        let of_verdict = |verdict: Correctness| lines(&format!("{} answers", verdict.key()), verdict);
+        return (judged.into_iter().flat_map(of_verdict).collect(), None);
+    }
+    (lines("", Correctness::All), Some(" There are no verdicts to tell answers apart by."))
+}
+
+fn has(causes: &Causes, kind: Intervention) -> bool {
+    causes.predictors().contains(&Predictor::Intervention(kind))
+}
+
 /// Mean effects by role, split by verdict if available.
 pub(super) fn means(told: &Told<'_>) -> Figure {
-    use Intervention::{Forced, Total};
+    use Intervention::Total;
     let Told { causes, segments, unit, effect, control, bands, .. } = told;
-    let judged = [Correctness::Correct, Correctness::Wrong];
-    let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
-    let groups = if split { judged.to_vec() } else { vec![Correctness::All] };
     let thought = |effect: &Effect| effect.thought.map_or(f64::NAN, |thought| thought.log_p_drop);
-    let of_verdict = |verdict: Correctness| {
-        let group = &if split { format!("{} answers", verdict.key()) } else { String::new() };
+    let (lines, unsplit) = by_verdict(causes, |group, verdict| {
         let control = |role: Option<&str>| causes.control(role, verdict, |control| control.drop);
         let on_thought = |role: Option<&str>| causes.mean_of(role, verdict, thought);
         [
             by_role(told, group, "", |role| causes.effect(role, verdict)),
             by_role(told, group, CONTROL, control),
             by_role(told, group, ", removed", |role| causes.intervention(Total, role, verdict)),
-            by_role(told, group, ", forced", |role| causes.intervention(Forced, role, verdict)),
             by_role(told, group, ", on the thought", on_thought),
         ]
         .concat()
-    };
-    let interventions = [
-        (
-            Total,
+    });
+    let (axis, removed) = match has(causes, Total) {
+        true => (
+            "effect: fall of log p per token (nats; above 0: the answer needs it)",
             " Removed: the total effect, the session taken out and all after it computed anew, so that indirect paths count.",
         ),
-        (
-            Forced,
-            " Forced: the fall where layers with a sliding window see the session too, beside their window; below 0, the answer gains.",
-        ),
-    ];
-    let known = |kind| causes.predictors().contains(&Predictor::Intervention(kind));
-    let others: String =
-        interventions.into_iter().filter(|(kind, _)| known(*kind)).map(|(_, said)| said).collect();
+        false => (AXIS, ""),
+    };
     let thoughts = match has_thoughts(causes) {
         true => {
             " On the thought: the fall of the log-probability per token of the thought before the answer."
         }
         false => "",
     };
-    let (title, unsplit) = match split {
-        true => ("Effects of each part of the history on right and wrong answers", ""),
-        false => (
-            "Effects of each part of the history on the answer",
-            " There are no verdicts to tell answers apart by.",
-        ),
+    let title = match unsplit {
+        None => "Effects of each part of the history on right and wrong answers",
+        Some(_) => "Effects of each part of the history on the answer",
     };
+    let unsplit = unsplit.unwrap_or_default();
     let caption = format!(
-        "{effect} Means over the {segments} in a role, then over answers and {unit}.{control}{others}{thoughts}{unsplit} {bands}"
+        "{effect} Means over the {segments} in a role, then over answers and {unit}.{control}{removed}{thoughts}{unsplit} {bands}"
     );
-    let lines = groups.into_iter().flat_map(of_verdict).collect();
-    let intervals = Intervals { axis: AXIS.to_owned(), lines, ..Intervals::default() };
+    let intervals = Intervals { axis: axis.to_owned(), lines, ..Intervals::default() };
     intervals.figure("causes-effects", (title.to_owned(), told.origin), caption)
+}
+
+/// Mean effects of forcing, by role and verdict, if there are some. They have an axis of their own: they may be many times the direct
+/// effects, and a fall says that the answer loses by the session.
+pub(super) fn forced(told: &Told<'_>) -> Option<Figure> {
+    let Told { causes, segment, segments, unit, bands, .. } = told;
+    let (lines, unsplit) = by_verdict(causes, |group, verdict| {
+        by_role(told, group, "", |role| causes.intervention(Intervention::Forced, role, verdict))
+    });
+    let unsplit = unsplit.unwrap_or_default();
+    let caption = format!(
+        "From the question on, layers with a sliding window or an indexer see the keys of a {segment} beside those that they choose. The effect \
+         is how far the answer's mean log-probability per token (natural logarithm, in nats) falls; below 0 the answer gains by the {segment}, above 0 \
+         it loses. Means over the {segments} in a role, then over answers and {unit}.{unsplit} {bands}"
+    );
+    let axis = "fall of log p per token when shown (nats; below 0: the answer gains)".to_owned();
+    let intervals = Intervals { axis, lines, ..Intervals::default() };
+    let title = format!("Effects of showing a {segment} to windows and indexers");
+    has(causes, Intervention::Forced)
+        .then(|| intervals.figure("causes-forced", (title, told.origin), caption))
 }
 
 /// Mean KL divergence by role: first token, and all tokens.

@@ -205,7 +205,7 @@ impl Words<'_> {
             alike.map_or("none".to_owned(), |estimate| two(&estimate))
         );
         let forced = format!(
-            "Where layers with a sliding window see the {} too (below 0, the answer gains)",
+            "Where layers with a sliding window or an indexer see the {} too (below 0, the answer gains)",
             self.segment
         );
         let over_units = format!("Mean effects over {}{without}", self.units());

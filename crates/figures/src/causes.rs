@@ -26,6 +26,7 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Vec<Figure>
         figures.extend([points(told), cause_effects::largest(told), ranks(told), ranks_by_layer(told)]);
         figures.extend((!causes.roles.is_empty()).then(|| found(told)));
         figures.extend([cause_effects::means(told), cause_effects::divergences(told)]);
+        figures.extend(cause_effects::forced(told));
     }
     let title = format!("What hiding a {} leaves of its effect", told.segment);
     figures.extend(cause_effects::residue(&causes.residues, title, origin));
