@@ -16,8 +16,10 @@ What is known to differ from Zep, and to matter:
 - An invalidated fact stays and is found: its status is `stale`, its time is when it became true.
 - Search is the default one: cosine, words and graph distance, fused by rank; there is no cross-encoder, so scores are absent.
 - An episode is several calls with JSON schemas; a model that cannot fill them ends a session with an error, and nothing of it is stored.
-  Under a server that enforces schemas SmolLM2-135M filled the first one, of entities (2,137 tokens of prompt, 112 of answer); the machine was too
-  busy for more. The package's client gives a call 600 s.
+  Under a server that enforces schemas SmolLM2-135M filled the first one, of entities (2,137 tokens of prompt, 112 of answer), and was otherwise
+  too slow for the 600 s that the package's client gives a call.
+- Whatever its client is told, the extraction of facts asks for 16,384 tokens, which a server with a context of 8,192 refuses with HTTP 400. The
+  adapter cuts this to `max_tokens`: `palimpsest serve` with 8,192 took every call of three sessions.
 - A session without a time is dated 1970-01-01. Telemetry is off.
 """
 
@@ -92,7 +94,7 @@ class Graphiti:
 
         class Client(OpenAIGenericClient):
             async def _generate_response(self, messages, response_model=None, max_tokens=0, *rest, **named):
-                # The extraction of facts asks for 16,384, whatever the client was told.
+                # The extraction of facts asks for more than the client was told.
                 return await super()._generate_response(messages, response_model, min(max_tokens, self.max_tokens), *rest, **named)
 
         class NoReranker(CrossEncoderClient):
