@@ -27,33 +27,18 @@ What is known to differ, and to matter:
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
 
-from palimpsest_memory import Failure, Transient, dimensions_of, serve, tie, version_of
+import servers
+from palimpsest_memory import dimensions_of, serve, version_of
 
 USER = "user"
-# Put before the server's own modules, as `sitecustomize`.
-COUNTER = """
-import tiktoken
-
-class Quarters:
-    def encode(self, text, **_):
-        return list(text.encode("utf-8")[::4])
-    encode_ordinary = encode
-
-tiktoken.get_encoding = tiktoken.encoding_for_model = lambda *_, **__: Quarters()
-"""
 # The server's own limits.
 MOST, PAGE = 100, 100
-# Seconds that it may take to start: a minute was seen on a busy machine.
-START = 300
 
 
 class EverOs:
@@ -61,6 +46,7 @@ class EverOs:
 
     name = "everos"
     packages = ("everos", "everalgo-user-memory", "everalgo-boundary", "lancedb", "openai")
+    files = (servers.__file__,)
     options = {"method": "hybrid", "settle": 5}
     provenance, state_in_folder, scopes = "exact", True, 2
 
@@ -74,49 +60,27 @@ class EverOs:
             "EVEROS_LLM__MODEL": llm.model, "EVEROS_LLM__API_KEY": llm.key or "none", "EVEROS_LLM__BASE_URL": llm.base_url,
             "EVEROS_EMBEDDING__MODEL": embedder.model, "EVEROS_EMBEDDING__API_KEY": embedder.key or "none",
             "EVEROS_EMBEDDING__BASE_URL": embedder.base_url, "EVEROS_EMBEDDING__DIM": str(dimensions_of(embedder)),
-            "EVEROS_MEMORIZE__MODE": "chat",
+            "EVEROS_MEMORIZE__MODE": "chat", "PYTHONPATH": servers.path_of_quarters(setup.folder),
         }
-        if not os.environ.get("TIKTOKEN_CACHE_DIR"):
-            (setup.folder / "counter").mkdir(exist_ok=True)
-            (setup.folder / "counter" / "sitecustomize.py").write_text(COUNTER)
-            cls.environment["PYTHONPATH"] = str(setup.folder / "counter")
 
     def __init__(self, setup):
         self.config, self.names = setup.config, setup.folder / "sessions.json"
         self.sessions = json.loads(self.names.read_text()) if self.names.exists() else {}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = servers.free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = [str(Path(sys.executable).parent / "everos"), "server", "start", "--root", str(setup.folder / "root"), "--port", str(port)]
         # Writes the files of settings that the server asks for.
         subprocess.run([command[0], "init", "--root", str(setup.folder / "root")], env=self.environment, stdout=sys.stderr, check=False)
-        self.process = subprocess.Popen(command, env=self.environment, stdout=sys.stderr, stderr=sys.stderr)
-        tie(self.process.pid)
-        until = time.monotonic() + START
-        while self.health() is None:
-            if self.process.poll() is not None or time.monotonic() > until:
-                raise Failure(f"`{' '.join(command)}` did not start: {self.process.poll()}; its log is on stderr")
-            time.sleep(0.2)
+        self.server = servers.Server(command, self.health, env=self.environment)
 
     def health(self):
-        """What /health says, or None while nobody answers."""
-        try:
-            with urllib.request.urlopen(self.url + "/health", timeout=10) as reply:
-                return json.load(reply)
-        except (OSError, ValueError):
-            return None
+        """What /health says."""
+        return servers.ask_json(self.url + "/health", seconds=60)
 
     def post(self, path, body):
         """The `data` of a reply."""
-        data = json.dumps({"app_id": "default", "project_id": "default", **body}).encode()
-        request = urllib.request.Request(f"{self.url}/api/v2{path}", data, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=3600) as reply:
-                return json.load(reply).get("data")
-        except urllib.error.HTTPError as error:
-            kind = Transient if error.code >= 500 or error.code == 429 else Failure
-            raise kind(f"everos {path}: HTTP {error.code}: {error.read().decode('utf-8', 'replace')[:500]}") from error
+        body = {"app_id": "default", "project_id": "default", **body}
+        return servers.ask_json(f"{self.url}/api/v2{path}", body, seconds=3600).get("data")
 
     def add(self, session):
         # Its ids become names of files.
@@ -137,7 +101,7 @@ class EverOs:
         quiet = 0.0
         while quiet < self.config["settle"]:
             time.sleep(0.5)
-            pending = ((self.health() or {}).get("cascade") or {}).get("pending")
+            pending = (self.health().get("cascade") or {}).get("pending")
             quiet = 0.0 if pending else quiet + 0.5
 
     def row(self, episode):
@@ -164,12 +128,7 @@ class EverOs:
         return [row for row in self.dump() if row["sources"] and row["sources"][0]["session"] in sessions]
 
     def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.server.close()
 
 
 if __name__ == "__main__":

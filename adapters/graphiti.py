@@ -16,8 +16,10 @@ What is known to differ from Zep, and to matter:
 - An invalidated fact stays and is found: its status is `stale`, its time is when it became true.
 - Search is the default one: cosine, words and graph distance, fused by rank; there is no cross-encoder, so scores are absent.
 - An episode is several calls with JSON schemas; a model that cannot fill them ends a session with an error, and nothing of it is stored.
-  Under a server that enforces schemas SmolLM2-135M filled the first one, of entities (2,137 tokens of prompt, 112 of answer); the machine was too
-  busy for more. The package's client gives a call 600 s.
+  Under a server that enforces schemas SmolLM2-135M filled the first one, of entities (2,137 tokens of prompt, 112 of answer), and was otherwise
+  too slow for the 600 s that the package's client gives a call.
+- Whatever its client is told, the extraction of facts asks for 16,384 tokens, which a server with a context of 8,192 refuses with HTTP 400. The
+  adapter cuts this to `max_tokens`: `palimpsest serve` with 8,192 took every call of three sessions.
 - A session without a time is dated 1970-01-01. Telemetry is off.
 """
 
@@ -28,7 +30,8 @@ import signal
 import time
 from datetime import datetime, timezone
 
-from palimpsest_memory import dimensions_of, embed, serve, tie, version_of
+import servers
+from palimpsest_memory import changes, dimensions_of, embed, serve, version_of
 
 GROUP = "history"
 
@@ -47,6 +50,7 @@ class Graphiti:
 
     name = "graphiti"
     packages = ("graphiti-core", "falkordblite", "falkordb", "openai")
+    files = (servers.__file__,)
     options = {"max_tokens": 4096}
     provenance, state_in_folder, scopes = "exact", True, 2
     loggers = ("graphiti_core",)
@@ -90,7 +94,7 @@ class Graphiti:
 
         class Client(OpenAIGenericClient):
             async def _generate_response(self, messages, response_model=None, max_tokens=0, *rest, **named):
-                # The extraction of facts asks for 16,384, whatever the client was told.
+                # The extraction of facts asks for more than the client was told.
                 return await super()._generate_response(messages, response_model, min(max_tokens, self.max_tokens), *rest, **named)
 
         class NoReranker(CrossEncoderClient):
@@ -100,14 +104,14 @@ class Graphiti:
         llm = setup.llm
         asked = LLMConfig(api_key=llm.key or "none", model=llm.model, small_model=llm.model, base_url=llm.base_url)
         self.database = AsyncFalkorDB(str(setup.folder / "graph.db"))
-        tie(self.database.client.pid)
+        servers.tie(self.database.client.pid)
         self.driver = FalkorDriver(falkor_db=self.database, database=GROUP)
         client = Client(config=asked, max_tokens=setup.config["max_tokens"])
         self.engine = Engine(graph_driver=self.driver, llm_client=client, embedder=Embedder(), cross_encoder=NoReranker())
         await self.engine.build_indices_and_constraints()
 
     async def facts(self):
-        """All facts, by id."""
+        """All facts."""
         from graphiti_core.edges import EntityEdge
         from graphiti_core.errors import GroupsEdgesNotFoundError
 
@@ -115,7 +119,7 @@ class Graphiti:
             edges = await EntityEdge.get_by_group_ids(self.driver, [GROUP])
         except GroupsEdgesNotFoundError:
             edges = []
-        return {edge.uuid: self.row(edge) for edge in edges}
+        return [self.row(edge) for edge in edges]
 
     def row(self, edge):
         """A fact as the protocol has it."""
@@ -127,7 +131,7 @@ class Graphiti:
     def add(self, session):
         from graphiti_core.nodes import EpisodeType
 
-        before = self.run(self.facts())
+        before = self.dump()
         body = "\n".join(f"{turn.role}: {turn.content}" for turn in session.turns)
         moment = datetime.fromisoformat(session.time) if session.time else datetime.fromtimestamp(0)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
@@ -143,21 +147,13 @@ class Graphiti:
         )
         self.sessions[told.episode.uuid] = session.id
         self.names.write_text(json.dumps(self.sessions))
-        after, events = self.run(self.facts()), []
-        for key, row in after.items():
-            about = {"memory": key, "text": row["text"], "sources": row["sources"]}
-            was = before.get(key)
-            if was is None or was["text"] != row["text"] or was["sources"] != row["sources"]:
-                events.append({"op": "add" if was is None else "update", **about})
-            if row["status"] == "stale" and (was is None or was["status"] == "active"):
-                events.append({"op": "stale", **about})
-        return events + [{"op": "delete", "memory": key} for key in before if key not in after]
+        return changes(before, self.dump())
 
     def search(self, query, k):
         return [self.row(edge) for edge in self.run(self.engine.search(query, group_ids=[GROUP], num_results=k))]
 
     def dump(self):
-        return list(self.run(self.facts()).values())
+        return self.run(self.facts())
 
     def readback(self, sessions):
         return [row for row in self.dump() if any(source["session"] in sessions for source in row["sources"])]

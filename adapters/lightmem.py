@@ -43,34 +43,16 @@ import sys
 import types
 from pathlib import Path
 
-from palimpsest_memory import BadInput, dimensions_of, serve
+import servers
+from palimpsest_memory import BadInput, changes, dimensions_of, serve
 
 # As in the authors' method: neighbours of an entry, and those kept as candidates.
 NEIGHBOURS, KEPT = 20, 10
-
-
-class Quarters:
-    """A count of tokens where tiktoken's table is not at hand."""
-
-    def encode(self, text, **_):
-        return list(text.encode("utf-8")[::4])
-
-
-def stand_in():
-    """Names that LightMem imports and does not use with the settings above; and tiktoken without its table."""
-    for name, classes in (
-        ("transformers", ["PreTrainedTokenizerBase", "AutoTokenizer", "AutoModel", "AutoModelForCausalLM"]),
-        ("transformers.tokenization_utils_fast", ["PreTrainedTokenizerFast"]),
-        ("transformers.tokenization_utils", ["PreTrainedTokenizer"]),
-    ):
-        if "transformers" in sys.modules or importlib.util.find_spec("transformers") is None:
-            module = sys.modules.setdefault(name, types.ModuleType(name))
-            for each in classes:
-                vars(module).setdefault(each, type(each, (), {}))
-    if not os.environ.get("TIKTOKEN_CACHE_DIR"):
-        import tiktoken
-
-        tiktoken.get_encoding = tiktoken.encoding_for_model = lambda *_, **__: Quarters()
+# Modules, and their classes, that LightMem imports and does not use without a compressor.
+UNUSED = ("transformers", "transformers.tokenization_utils_fast", "transformers.tokenization_utils")
+CLASSES = ("AutoModel", "AutoModelForCausalLM", "AutoTokenizer", "PreTrainedTokenizer", "PreTrainedTokenizerBase", "PreTrainedTokenizerFast")
+# Its buffers, of messages that are not yet cut into topics and of those that are; the first is there with a compressor alone.
+BUFFERS = {"senmem_buffer_manager": ("buffer", "big_buffer", "token_count"), "shortmem_buffer_manager": ("buffer", "token_count")}
 
 
 class LightMem:
@@ -87,127 +69,97 @@ class LightMem:
         setup.need_llm()
         if setup.config["flush"] not in ("history", "session"):
             raise BadInput(f"flush is {setup.config['flush']!r}; it is 'history' or 'session'")
-        if not (Path(cls.source) / "src" / "lightmem").is_dir():
+        package = cls.source / "src" / "lightmem"
+        if not package.is_dir():
             raise BadInput(f"{cls.source} has no src/lightmem; --source takes a copy of github.com/zjunlp/LightMem")
-        cls.files = tuple(Path(cls.source) / "src" / "lightmem" / each for each in ("configs", "factory", "memory"))
+        cls.files = [*(package / each for each in ("configs", "factory", "memory")), servers.__file__]
         # With it LightMem would ask OpenRouter.
         os.environ.pop("OPENROUTER_API_KEY", None)
         cls.dimensions = dimensions_of(setup.need_embedder())
         # It may write files where it stands.
         os.chdir(setup.folder)
-        stand_in()
-        sys.path.insert(0, str(Path(cls.source) / "src"))
+        servers.count_quarters()
+        if importlib.util.find_spec("transformers") is None:
+            sys.modules.update({name: types.SimpleNamespace(**{each: type(each, (), {}) for each in CLASSES}) for name in UNUSED})
+        sys.path.insert(0, str(package.parent))
 
     def __init__(self, setup):
         from lightmem.memory.lightmem import LightMemory
 
-        llm, embedder, self.config = setup.llm, setup.embedder, setup.config
-        asked = {"model": llm.model, "api_key": llm.key or "none", "openai_base_url": llm.base_url}
-        embedded = {"model": embedder.model, "api_key": embedder.key or "none", "openai_base_url": embedder.base_url}
+        self.config, self.waiting = setup.config, []
+        address = lambda at: {"model": at.model, "api_key": at.key or "none", "openai_base_url": at.base_url}
         stored = {"collection_name": "memories", "embedding_model_dims": self.dimensions, "path": str(setup.folder / "qdrant"), "on_disk": True}
-        self.system = LightMemory.from_config(
-            {
-                **self.compressing(self.config["compressor"]),
-                "messages_use": self.config["messages"],
-                "metadata_generate": True,
-                "text_summary": True,
-                "memory_manager": {"model_name": "openai", "configs": asked},
-                "index_strategy": "embedding",
-                "text_embedder": {"model_name": "openai", "configs": {**embedded, "embedding_dims": self.dimensions}},
-                "retrieve_strategy": "embedding",
-                "embedding_retriever": {"model_name": "qdrant", "configs": stored},
-                "update": "offline",
-            }
-        )
+        settings = {
+            "pre_compress": False, "topic_segment": False, "metadata_generate": True, "text_summary": True,
+            "messages_use": self.config["messages"], "update": "offline", "index_strategy": "embedding", "retrieve_strategy": "embedding",
+            "memory_manager": {"model_name": "openai", "configs": address(setup.llm)},
+            "text_embedder": {"model_name": "openai", "configs": {**address(setup.embedder), "embedding_dims": self.dimensions}},
+            "embedding_retriever": {"model_name": "qdrant", "configs": stored},
+        }
+        if self.config["compressor"]:
+            # As in the authors' scripts.
+            model = {"model_name": self.config["compressor"], "device_map": "cpu", "use_llmlingua2": True}
+            settings["pre_compressor"] = {"model_name": "llmlingua-2", "configs": {"llmlingua_config": model}}
+            settings["topic_segmenter"] = {"model_name": "llmlingua-2"}
+            settings.update(pre_compress=True, extract_threshold=0.1, topic_segment=True, precomp_topic_shared=True)
+        self.system = LightMemory.from_config(settings)
         if self.config["compressor"]:
             # Its segmenter reads attentions, which the faster kernels do not return.
             self.system.compressor.inner_compressor.model.set_attn_implementation("eager")
-        self.last, self.held, self.extractions = None, {}, 0
-
-    @staticmethod
-    def compressing(folder):
-        """Settings of the compressor and the segmenter, as the authors' scripts have them; off without a folder."""
-        if not folder:
-            return {"pre_compress": False, "topic_segment": False}
-        model = {"model_name": folder, "device_map": "cpu", "use_llmlingua2": True}
-        compressor = {"model_name": "llmlingua-2", "configs": {"llmlingua_config": model}}
-        shared = {"topic_segment": True, "precomp_topic_shared": True, "topic_segmenter": {"model_name": "llmlingua-2"}}
-        return {"pre_compress": True, "pre_compressor": compressor, "extract_threshold": 0.1, **shared}
-
-    def sensory(self):
-        """The segmenter's buffer, where there is one."""
-        return getattr(self.system, "senmem_buffer_manager", None)
 
     def pairs(self, session):
-        """Messages by twos, a user's and an assistant's; what is missing is empty."""
-        pairs = []
-        for piece in session.split("pair"):
-            said = {"user": "", "assistant": ""}
-            for turn in piece.turns:
-                said["assistant" if turn.role == "assistant" else "user"] += turn.content
-            time = session.time or "1970-01-01T00:00:00"
-            # Entries keep the speaker's id, which no prompt shows: it carries the session.
-            pairs.append([{"role": role, "content": text, "time_stamp": time, "speaker_id": session.id} for role, text in said.items()])
-        return pairs
+        """Messages by twos. Entries keep the speaker's id, which no prompt shows: it carries the session."""
+        about = {"time_stamp": session.time or "1970-01-01T00:00:00", "speaker_id": session.id}
+        return [[{"role": role, "content": text, **about} for role, text in said.items()] for said in session.exchanges()]
 
     def entries(self):
         """All entries: payloads by id."""
         return {str(entry["id"]): entry["payload"] for entry in self.system.embedding_retriever.get_all(with_vectors=False)}
 
-    def sources(self, payload):
-        """Of an entry: those of the event that added it; with "history" the session that its speaker's id carries."""
-        if self.config["flush"] == "session":
-            return {}
-        known = payload.get("speaker_id") not in (None, "", "unknown")
-        return {"sources": [{"session": payload["speaker_id"]}] if known else None}
+    def row(self, key, payload):
+        """An entry as the protocol has it. Its sources are those of the event that added it, unless a buffer spans sessions."""
+        row = {"id": key, "text": payload["memory"], "time": payload["time_stamp"]}
+        if self.config["flush"] == "history":
+            known = payload.get("speaker_id") not in (None, "", "unknown")
+            row["sources"] = [{"session": payload["speaker_id"]}] if known else None
+        return row
 
-    def changes(self, **more):
-        """Events by comparing the store with what it was."""
-        before, self.held = self.held, self.entries()
-        events = []
-        for key, payload in self.held.items():
-            if key not in before or before[key]["memory"] != payload["memory"]:
-                op = "update" if key in before else "add"
-                # An update is made from entries of other sessions, which the decision does not name.
-                sources = self.sources(payload) if op == "add" else {"sources": []}
-                events.append({"op": op, "memory": key, "text": payload["memory"], **sources, **more})
-        if self.extractions and not events:
-            # What is no JSON is dropped, and printed only.
-            events.append({"op": "none", "reason": f"{self.extractions} extractions gave no entry"})
-        self.extractions = 0
-        return events + [{"op": "delete", "memory": key, **more} for key in before if key not in self.held]
+    def dump(self):
+        return [self.row(key, payload) for key, payload in self.entries().items()]
 
-    def extract(self, pair, force):
-        told = self.system.add_memory(messages=[dict(message) for message in pair], force_segment=force, force_extract=force)
-        self.extractions += told["api_call_nums"]
+    def write(self, pairs, ends):
+        """Adds pairs; the last one of a session or a history is extracted by force. Returns what changed."""
+        before, extractions = self.dump(), 0
+        for pair in pairs:
+            force = ends and pair is pairs[-1]
+            told = self.system.add_memory(messages=pair, force_segment=force, force_extract=force)
+            extractions += told["api_call_nums"]
+        # What is no JSON is dropped, and printed only.
+        nothing = [{"op": "none", "reason": f"{extractions} extractions gave no entry"}] if extractions else []
+        return changes(before, self.dump()) or nothing
 
     def add(self, session):
-        pairs = self.pairs(session)
-        # The last pair is extracted by force: with "history" that of the history, which is known at the end.
-        for pair in ([self.last] if self.last else []) + pairs[:-1]:
-            self.extract(pair, False)
-        self.last = pairs[-1] if pairs else None
-        if self.config["flush"] == "session" and self.last:
-            self.extract(self.last, True)
-            self.last = None
-        return self.changes()
+        pairs = self.waiting + self.pairs(session)
+        if self.config["flush"] == "session":
+            return self.write(pairs, True)
+        # It is known at the end which pair is the last of a history.
+        events, self.waiting = self.write(pairs[:-1], False), pairs[-1:]
+        return events
 
     def finish(self):
-        if self.last:
-            self.extract(self.last, True)
-            self.last = None
-        events = self.changes()
+        events, self.waiting = self.write(self.waiting, True), []
         self.system.construct_update_queue_all_entries(top_k=NEIGHBOURS, keep_top_n=KEPT)
         for key, payload in self.entries().items():
             queue = payload.get("update_queue") or []
             looked = [{"memory": str(each["id"]), "gated": each["score"] >= self.config["threshold"]} for each in queue]
             events.append({"op": "none", "memory": key, "looked_at": looked, "reason": "candidates of the update"})
+        before = self.dump()
         self.system.offline_update_all_entries(score_threshold=self.config["threshold"])
-        return events + self.changes(reason="offline update")
-
-    def row(self, key, payload):
-        """An entry as the protocol has it."""
-        return {"id": key, "text": payload["memory"], "time": payload["time_stamp"], **self.sources(payload)}
+        for event in changes(before, self.dump()):
+            # An update is made from entries of other sessions, which the decision does not name.
+            sources = {"sources": []} if event["op"] == "update" else {}
+            events.append({**event, **sources, "reason": "offline update"})
+        return events
 
     def search(self, query, k):
         vector = self.system.text_embedder.embed(query)
@@ -216,33 +168,27 @@ class LightMem:
         shown = [f"{hit['payload']['time_stamp']} {hit['payload']['weekday']} {hit['payload']['memory']}\n" for hit in found]
         return {"memories": memories, "parts": [{"text": text, "memory": memory["id"]} for text, memory in zip(shown, memories)]}
 
-    def dump(self):
-        return [self.row(key, payload) for key, payload in self.entries().items()]
-
     def save(self, folder):
-        buffer = self.system.shortmem_buffer_manager
-        stored = self.system.embedding_retriever.get_all()
-        state = {"entries": stored, "buffer": buffer.buffer, "tokens": buffer.token_count, "last": self.last, "held": self.held}
-        if self.sensory():
-            state["sensory"] = [self.sensory().buffer, self.sensory().big_buffer, self.sensory().token_count]
+        state = {"entries": self.system.embedding_retriever.get_all(), "waiting": self.waiting, "buffers": {}}
+        for name, fields in BUFFERS.items():
+            if hasattr(self.system, name):
+                state["buffers"][name] = {field: getattr(getattr(self.system, name), field) for field in fields}
         (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
 
     def load(self, folder):
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         for entry in state["entries"]:
             self.system.embedding_retriever.insert([entry["vector"]], [entry["payload"]], [entry["id"]])
-        buffer = self.system.shortmem_buffer_manager
-        buffer.buffer, buffer.token_count = state["buffer"], state["tokens"]
-        self.last, self.held = state["last"], state["held"]
-        if self.sensory():
-            self.sensory().buffer, self.sensory().big_buffer, self.sensory().token_count = state["sensory"]
+        for name, fields in state["buffers"].items():
+            vars(getattr(self.system, name)).update(fields)
+        self.waiting = state["waiting"]
 
     def close(self):
         self.system.embedding_retriever.client.close()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", required=True, help="a copy of github.com/zjunlp/LightMem")
-    LightMem.source = os.path.abspath(parser.parse_args().source)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", type=Path, required=True)
+    LightMem.source = parser.parse_args().source.resolve()
     serve(LightMem)

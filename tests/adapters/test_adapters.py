@@ -139,6 +139,21 @@ class TheHelper(Case):
         self.assertEqual(ids("pair"), [[0], [1, 2], [3], [4], [5, 6]])
         self.assertEqual(ids("turn"), [[at] for at in range(7)])
 
+    def test_exchanges_have_both_sides_of_each_pair(self):
+        turns = [helper.Turn(at, role, str(at)) for at, role in enumerate(["assistant", "user", "assistant", "system"])]
+        said = helper.Session("session[0]", None, turns).exchanges()
+        self.assertEqual(said, [{"user": "", "assistant": "0"}, {"user": "1", "assistant": "2"}, {"user": "3", "assistant": ""}])
+
+    def test_what_changed_between_two_dumps(self):
+        one, other = {"id": "a", "text": "goats"}, {"id": "b", "text": "Oslo", "sources": [{"session": "session[0]"}], "status": "active"}
+        self.assertEqual(helper.changes([], [one]), [{"op": "add", "memory": "a", "text": "goats"}])
+        self.assertEqual(helper.changes([one, other], [one, other]), [])
+        self.assertEqual(helper.changes([one], [{"id": "a", "text": "no goats"}]), [{"op": "update", "memory": "a", "text": "no goats"}])
+        self.assertEqual(helper.changes([one], []), [{"op": "delete", "memory": "a"}])
+        about, again = {"memory": "b", "text": "Oslo"}, [{"session": "session[0]"}, {"session": "session[2]"}]
+        self.assertEqual(helper.changes([other], [{**other, "sources": again}]), [{"op": "update", **about, "sources": again}])
+        self.assertEqual(helper.changes([other], [{**other, "status": "stale"}]), [{"op": "stale", **about, "sources": other["sources"]}])
+
     def test_exceptions_become_kinds(self):
         class Refused(Exception):
             status_code = 400

@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""adapters/mcp.py and `embed` against servers as others write them: noise, pages, words in the place of results, refused batches.
+"""adapters/mcp.py and `embed` against servers as others write them: noise, pages, words in the place of results, refused batches. And the
+servers that adapters start themselves (adapters/servers.py).
 
 `python3 tests/adapters/test_servers.py`. The threads named beside inputs are public reports of the same fault in other programs.
 """
 
 import json
 import os
+import subprocess
 import sys
+import time
 import unittest
+from pathlib import Path
 
 from test_adapters import HERE, Case, Redirected, Scripted, module
 from stand_in import Server, vector
 
 import palimpsest_memory as helper
+import servers
 
 SAID = "I live in Oslo"
 SESSION = {"id": "session[0]", "time": None, "turns": [{"id": 0, "role": "user", "content": SAID}]}
@@ -232,6 +237,56 @@ class E14Batches(Case):
         with self.assertRaises(helper.Failure) as refused:
             helper.embed(address, self.TEXTS)
         self.assertIn("10 vectors of 11 texts", str(refused.exception))
+
+
+def alive(pid):
+    """Is there this process, and is it no zombie?"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if os.path.isdir("/proc") else os.kill(pid, 0) is None
+    except OSError:
+        return False
+
+
+class ServersOfAdapters(Case):
+    def test_a_server_that_answers_is_held_and_one_that_ends_is_an_error(self):
+        port = servers.free_port()
+        ready = lambda: servers.ask_json(f"http://127.0.0.1:{port}/v1/models")
+        started = servers.Server([sys.executable, HERE / "stand_in.py", "--port", port], ready)
+        self.assertIsNone(started.process.poll())
+        started.close()
+        self.assertIsNotNone(started.process.poll())
+        with self.assertRaises(helper.Failure) as refused:
+            servers.Server([sys.executable, "-c", "raise SystemExit(3)"], ready)
+        self.assertIn("did not start: 3", str(refused.exception))
+
+    def test_a_server_ends_with_an_adapter_that_is_killed(self):
+        holds = "import servers, sys; print(servers.Server([sys.executable, '-c', 'import time; time.sleep(300)'], lambda: None).process.pid, flush=True); input()"
+        environment = {**os.environ, "PYTHONPATH": os.path.dirname(servers.__file__)}
+        adapter = subprocess.Popen([sys.executable, "-c", holds], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        pid = int(adapter.stdout.readline())
+        self.assertIsNone(os.kill(pid, 0))
+        adapter.kill(), adapter.communicate()
+        until = time.monotonic() + 30
+        while alive(pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertFalse(alive(pid))
+
+    def test_refusals_are_errors_of_their_kinds_with_what_was_said(self):
+        for status, kind in [(422, "fatal"), (429, "transient")]:
+            server = Server(at_most=0, refusal=(status, "come again")).start()
+            self.addCleanup(server.stop)
+            with self.assertRaises(helper.Failure) as refused:
+                servers.ask_json(server.url + "/embeddings", {"model": "e", "input": ["goats"]})
+            self.assertEqual(refused.exception.kind, kind)
+            self.assertIn("come again", str(refused.exception))
+
+    def test_a_child_counts_four_bytes_as_a_token(self):
+        (self.folder / "tiktoken.py").write_text("get_encoding = encoding_for_model = None\n")
+        path = os.pathsep.join([servers.path_of_quarters(self.folder), str(self.folder)])
+        counts = "import tiktoken; e = tiktoken.get_encoding('x'); print(len(e.encode('Γιώργος')), e.decode(e.encode('Γιώργος')) == 'Γιώργος')"
+        environment = {**{key: value for key, value in os.environ.items() if key != "TIKTOKEN_CACHE_DIR"}, "PYTHONPATH": path, "PYTHONUTF8": "1"}
+        told = subprocess.run([sys.executable, "-c", counts], env=environment, capture_output=True, text=True, check=True)
+        self.assertEqual(told.stdout, "4 True\n")
 
 
 if __name__ == "__main__":
