@@ -3,23 +3,29 @@
 
     python3 scripts/mixers.py --out OUT [--palimpsest COMMAND] [MIXER...]
 
-The last command draws OUT/figures/dose-runs: the effect of the update by distance, a line for each mixer. Needs torch and transformers.
-The same command goes on after a stop. The models read these histories and nothing else.
+The last command draws OUT/figures/dose-runs: the effect of the update by distance, a line for each mixer that OUT has. Needs torch and
+transformers. The same command goes on after a stop. The models read these histories and nothing else.
 """
 
 import argparse
+import csv
+import json
 import multiprocessing
 import random
 import re
 import subprocess
 import time
 import tomllib
+import types
+from collections import defaultdict
 from pathlib import Path
 
 import jinja2
 import torch
+from safetensors import safe_open
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32Indexer, apply_rotary_pos_emb
 
 DATE = "2025-01-06 08:00"
 DATA = Path(__file__).resolve().parent.parent / "crates/data/src"
@@ -29,6 +35,7 @@ PIECE = r" \(\d[-\d: ]+\)| ?\d+(?:[-: ]\d+)*|'s| ?[A-Za-z]+|.|\n"
 CHAT = "{% for message in messages %}<{{ message.role }}> {{ message.content }}{% endfor %}{% if add_generation_prompt %}<answer> {% endif %}"
 END = "<end>"
 SPECIAL = ["<unk>", END, "<system>", "<user>", "<assistant>", "<answer>"]
+# WINDOW: keys of a row, in a sliding window or chosen by an indexer.
 LAYERS, WIDTH, HEADS, WINDOW = 2, 32, 2, 64
 SHARED = dict(hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
               num_key_value_heads=HEADS, head_dim=WIDTH // HEADS, max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.1)
@@ -36,16 +43,21 @@ DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_d
 CONVOLUTION = dict(conv_L_cache=3, block_auto_adjust_ff_dim=False)
 MAMBA = dict(num_local_experts=0, num_experts_per_tok=0, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=1, mamba_d_conv=4,
              mamba_expand=2, mamba_chunk_size=32, shared_intermediate_size=2 * WIDTH)
-# transformers' model type, and what its config has beside SHARED. A sparse mixer needs a line of its own: windows stand for a choice of keys.
+SPARSE = dict(q_lora_rank=WIDTH, kv_lora_rank=WIDTH, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=WIDTH // HEADS,
+              first_k_dense_replace=LAYERS, index_n_heads=4, index_head_dim=16, index_topk=WINDOW)
+# transformers' model type, and what its config has beside SHARED.
 MIXERS = {
     "softmax": ("qwen3", {}),
     "window": ("mistral", dict(sliding_window=WINDOW)),
+    "sparse": ("deepseek_v32", SPARSE),
     "delta": ("qwen3_5_text", dict(DELTA, layer_types=["linear_attention"] * LAYERS)),
     "mamba-2": ("granitemoehybrid", dict(MAMBA, layer_types=["mamba"] * LAYERS)),
     "convolution": ("lfm2", dict(CONVOLUTION, layer_types=["conv"] * LAYERS)),
 }
 # Optimiser's steps with histories of at most so many tokens (0: bare statements with questions between), one after the other; tokens of a step.
 STAGES, TOKENS, RATE = [(1200, 0), (300, 256), (300, 700)], 1024, 6e-3
+# Steps of dense attention, alongside which indexers are taught; they choose keys in those after.
+DENSE = 1500
 TEST = """family = "slots"
 items = 12
 seed = 1
@@ -167,7 +179,9 @@ def fresh(mixer: str, tokenizer):
     kind, more = MIXERS[mixer]
     config = AutoConfig.for_model(kind, **{**SHARED, **more}, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id,
                                   bos_token_id=None, pad_token_id=None)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    # Indexers are taught by attention weights, which only eager attention returns.
+    more = dict(attn_implementation="eager") if mixer == "sparse" else {}
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **more)
     for name, parameter in model.named_parameters():
         # States that remember for 10 to 1,000 tokens to begin with; transformers' first ones forget within a few.
         if name.endswith("dt_bias"):
@@ -178,12 +192,34 @@ def fresh(mixer: str, tokenizer):
     return model
 
 
+def choose(self, hidden, queries, angles, mask, *_, **__):
+    """The forward of transformers' indexer with gradients of its own, which stop at its inputs. Keeps `scores` (b, l, l) of the chosen keys."""
+    heads, turned = self.n_heads, self.qk_rope_head_dim
+    q = self.wq_b(queries.detach()).unflatten(-1, (heads, -1))  # (b, l, heads, d)
+    k = self.k_norm(self.wk(hidden.detach())).unsqueeze(2)  # (b, l, 1, d)
+    q_turned, k_turned = apply_rotary_pos_emb(q[..., :turned], k[..., :turned], *angles, unsqueeze_dim=2)
+    q, k = torch.cat([q_turned, q[..., turned:]], -1), torch.cat([k_turned, k[..., turned:]], -1).squeeze(2)
+    weights = self.weights_proj(hidden.detach()) * (heads * self.head_dim) ** -0.5
+    scores = torch.einsum("bih,bhij->bij", weights, torch.einsum("bihd,bjd->bhij", q, k).relu()) + mask
+    chosen = scores.topk(min(self.keys, scores.shape[-1])).indices
+    self.scores = torch.full_like(scores, torch.finfo(scores.dtype).min).scatter(-1, chosen, scores.gather(-1, chosen))
+    return chosen
+
+
+def divergence(attention, scores, real):
+    """KL divergence, less the constant entropy, of an indexer's distribution over keys from the heads' mean attention (b, heads, l, l)."""
+    return -(attention.detach().mean(1) * scores.log_softmax(-1)).sum(-1)[real].mean()
+
+
 def train(mixer: str, folder: Path, tokenizer):
     """Trains on the values that answers go on with, and prints the share of right ones as it goes."""
     model, histories, draw = fresh(mixer, tokenizer), Histories(), random.Random(2)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
     lengths = [most for count, most in STAGES for _ in range(count)]
     ids = lambda text: tokenizer(text, add_special_tokens=False).input_ids
+    indexers = [module for module in model.modules() if isinstance(module, DeepseekV32Indexer)]
+    for indexer in indexers:
+        indexer.forward = types.MethodType(choose, indexer)
     print(f"{mixer}: {sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
     right = seen = tokens = 0
     for step, most in enumerate(lengths):
@@ -199,11 +235,16 @@ def train(mixer: str, folder: Path, tokenizer):
             rows.append(row)
         inputs = torch.tensor([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
         rows_of, places = torch.tensor(ends).T
-        hidden = model.model(inputs, use_cache=False).last_hidden_state[rows_of, places]
+        for indexer in indexers:
+            indexer.keys = indexer.index_topk if step >= DENSE else inputs.shape[1]
+        output = model.model(inputs, use_cache=False, **({"output_attentions": True} if indexers else {}))
+        hidden = output.last_hidden_state[rows_of, places]
         logits, values = model.lm_head(hidden) / getattr(model.config, "logits_scaling", 1), inputs[rows_of, places + 1]
         loss = torch.nn.functional.cross_entropy(logits, values)
+        real = torch.arange(inputs.shape[1]) < torch.tensor([[len(row)] for row in rows])  # (b, l): no padding
+        taught = sum(divergence(output.attentions[layer], indexer.scores, real) for layer, indexer in enumerate(indexers))
         optimiser.zero_grad()
-        loss.backward()
+        (loss + taught).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         right, seen, tokens = right + int((logits.argmax(1) == values).sum()), seen + len(ends), tokens + inputs.numel()
@@ -226,7 +267,30 @@ def made(mixer: str, out: Path, palimpsest: str):
     folder = out / mixer
     if not (folder / "model.safetensors").exists():
         train(mixer, folder, PreTrainedTokenizerFast.from_pretrained(out / "tokenizer"))
-    shell(palimpsest, "run", "--data", out / "test", "--model", folder, "--max-new-tokens", 2, "--no-attention", "--out", out / "runs" / mixer)
+    recorded = "--selected" if mixer == "sparse" else "--no-attention"
+    shell(palimpsest, "run", "--data", out / "test", "--model", folder, "--max-new-tokens", 2, recorded, "--out", out / "runs" / mixer)
+
+
+def selected(run: Path, table: Path):
+    """Means over update twins of what the indexers left of both sessions to the question and to the row that answers (docs/measures.md)."""
+    found = defaultdict(list)
+    for file in sorted((run / "attention").glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            told = tensors.metadata()
+            _, level, twin = told["case"].split(".")
+            numbers = [tensors.get_tensor("selected"), tensors.get_tensor("forgone"), tensors.get_tensor("mass").mean(1)]
+        spans, rows = json.loads(told["spans"]), [row["label"] for row in json.loads(told["rows"])]
+        sessions = {span["role"]: at for at, span in enumerate(spans) if span.get("role") in ("old", "new")} if twin in ("ab", "ba") else {}
+        for role, key in sessions.items():
+            for row in ("query", "last"):
+                for layer in range(LAYERS):
+                    found[int(level.removeprefix("distance-").replace("base", "0")), row, role, layer].append(
+                        [one[layer, rows.index(row), key].item() for one in numbers])
+    with table.open("w", newline="") as sink:
+        lines = csv.writer(sink, lineterminator="\n")
+        lines.writerow(["distance", "row", "session", "layer", "n", "selected", "forgone", "mass"])
+        for place, all_of in sorted(found.items()):
+            lines.writerow([*place, len(all_of), *(f"{sum(one) / len(all_of):.4f}" for one in zip(*all_of))])
 
 
 def main():
@@ -245,6 +309,8 @@ def main():
         pool.starmap(made, [(mixer, out, args.palimpsest) for mixer in args.mixers], chunksize=1)
     runs = [out / "runs" / mixer for mixer in MIXERS if (out / "runs" / mixer).exists()]
     shell(args.palimpsest, "dose", *runs, "--factor", "distance", "--out", out / "figures")
+    if (out / "runs/sparse").exists():
+        selected(out / "runs/sparse", out / "figures/selected.csv")
 
 
 if __name__ == "__main__":
