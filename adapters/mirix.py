@@ -28,7 +28,8 @@ What is known to differ from the papers' configuration, and to matter:
   bytes over four, since tiktoken would download its table, unless TIKTOKEN_CACHE_DIR is set.
 - A model that calls no tools stores nothing. Calls ask for tools with `tool_choice` "required".
 Cost: a call for topics, one of the meta agent, one and more of each agent that it triggers, and one to end: four and more a session, with prompts
-of 3,000 tokens beside the session, at temperature 0.7; a server takes 12 s to start. A search is one embedding, `answer` one to six calls.
+of 3,000 tokens beside the session, at temperature 0.7. A server takes 12 s to start, where a history is loaded twice. A search is one embedding,
+`answer` one to six calls.
 """
 
 import argparse
