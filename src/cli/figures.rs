@@ -52,23 +52,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         return super::say(format_args!("{}", Style::EXAMPLE.trim_end()));
     }
     let _look = Look { measures, ..look.look()? }.enter();
-    let out = match (out, &dirs[..]) {
-        (Some(out), _) => out,
-        // A separate folder, so that different kinds of masses never mix.
-        (None, [dir]) => match &analysis.heads {
-            Some(_) => super::own_folder(dir, &format!("figures-{}", analysis.head_score.key()))?,
-            None => super::own_folder(dir, "figures")?,
-        },
-        (None, _) => {
-            bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len())
-        }
-    };
+    if out.is_none() && dirs.len() > 1 {
+        bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len());
+    }
     let options = analysis.options();
     let wanted = RunFigures { options: &options, conditions: &analysis.conditions, difference };
     let (figures, remarks) = figures::draw_runs(&dirs, wanted)?;
     for remark in remarks {
         super::say(remark)?;
     }
+    let out = match (out, &analysis.heads) {
+        (Some(out), _) => out,
+        // A separate folder, so that different kinds of masses never mix.
+        (None, Some(_)) => super::own_folder(&dirs[0], &format!("figures-{}", analysis.head_score.key()))?,
+        (None, None) => super::own_folder(&dirs[0], "figures")?,
+    };
     figures::write(&figures, &out)?;
     for figure in &figures {
         super::say(format_args!("{}: {}", figure.name, figure.title))?;

@@ -72,5 +72,6 @@ fn the_commands_refuse_a_folder_that_is_no_run_in_one_line() {
         let Ended { code, err: text, .. } = palimpsest(&[command], dir.path());
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("is no run folder") && text.lines().count() == 1, "{text}");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{command} wrote into it");
     }
 }
