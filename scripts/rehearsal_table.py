@@ -33,6 +33,9 @@ LOGITS, MASSES, OVER = 1e-3, 1e-4, 1.6
 OVER_PRODUCTS = 1.25
 # Models at a time on a card, which a tiny one does not fill. The pretend device fills all cores with one.
 AT_ONCE = 8
+# What `--device` splits and what is late is tried with every kind of layer and of weights.
+OF_ALL_KINDS = ("llama-tiny", "gemma3-tiny", "gemma4-tiny", "gpt-oss-tiny", "qwen35-text-tiny", "lfm2-tiny", "granite-hybrid-tiny",
+                "deepseek-v2-tiny", "deepseek-v32-tiny", "glm-moe-dsa-tiny", "gguf-llama", "gguf-qwen2")
 KINDS = ("logits", "mass", "sink", "delta_signed", "delta_share")
 MARKS = ("<!-- begin: rehearsed -->\n", "<!-- end: rehearsed -->")
 
@@ -69,7 +72,8 @@ def trace(program, model, tokens, device, dtype, chunk, generate=0, kernel=None,
 # --- checks: each yields rows (what, on what, found, allowed, whether it holds) --------------------------------------------
 
 def parity(program, quick):
-    """Every tiny checkpoint and GGUF file against transformers."""
+    """Every tiny checkpoint and GGUF file against transformers on one card, and one of each kind of layer and weights on others."""
+    of_kinds = [model for model in program.models if model[0] in OF_ALL_KINDS] or program.models
     setups = [("one card", "cuda:0", {}), ("two cards", "cuda:0,cuda:1", {"devices": 2}),
               ("two cards, the other first", "cuda:1,cuda:0", {"devices": 2})]
     if not program.card:
@@ -80,10 +84,11 @@ def parity(program, quick):
         for dtype in ("f32", "bf16", "f16"):
             # Half precision sums in another order at another chunk size, and is held to a bound by itself: one cut will do.
             chunks = CHUNKS if dtype == "f32" and not quick else (64,)
-            yield from parity_of(program, where, device, dtype, chunks, settings)
+            models = program.models if where == "one card" else of_kinds
+            yield from parity_of(program, models, where, device, dtype, chunks, settings)
 
 
-def parity_of(program, where, device, dtype, chunks, settings):
+def parity_of(program, models, where, device, dtype, chunks, settings):
     worst, ratio, same, runs, count = {}, 0.0, 0, 0, 0
     flipped, seen, most = 0, 0, 0
     failed = []
@@ -109,8 +114,8 @@ def parity_of(program, where, device, dtype, chunks, settings):
         return reference, expected, tries
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE if program.card else 1) as pool:
-        models = list(pool.map(of_model, program.models))
-    for reference, expected, tries in models:
+        read = list(pool.map(of_model, models))
+    for reference, expected, tries in read:
         count += bool(tries)
         for chunk, found in tries:
             if isinstance(found, Exception):
