@@ -238,12 +238,8 @@ impl<'a> Strips<'a> {
         let about = "log-probability per token that the answer loses when neutral text of equal length stands in the session's place";
         let names = ["replaced", "effect of neutral text in its place", about];
         self.push(Strip::new(names, EFFECT, self.drops(&replaced)));
-        let about = "log-probability per token that the answer loses when sliding windows also see the session; below 0 it gains";
-        self.push(Strip::new(
-            ["forced", "effect of forcing it into windows", about],
-            EFFECT,
-            self.drops(&forced),
-        ));
+        let about = "log-probability per token that the answer loses when layers that choose keys (sliding windows, indexers) also see the session; below 0 it gains";
+        self.push(Strip::new(["forced", "effect of forcing it", about], EFFECT, self.drops(&forced)));
         for (name, weights) in weights {
             let about = "coefficient of the session in a sparse linear surrogate of the answer's logit";
             let values = self.by_label(|label| weights.get(label).copied());
@@ -272,8 +268,8 @@ impl<'a> Strips<'a> {
         let replaced = about("has neutral text in its place");
         let names = ["contrast.replaced", "effect on the contrast of neutral text", &replaced];
         self.push(Strip::new(names, EFFECT, self.drops(&of(AblationKind::Replaced).collect())));
-        let forced = about("is shown to sliding windows");
-        let names = ["contrast.forced", "effect on the contrast of forcing it into windows", &forced];
+        let forced = about("is also seen by layers that choose keys (sliding windows, indexers)");
+        let names = ["contrast.forced", "effect on the contrast of forcing it", &forced];
         self.push(Strip::new(names, EFFECT, self.drops(&of(AblationKind::Forced).collect())));
     }
 

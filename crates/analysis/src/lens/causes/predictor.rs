@@ -64,9 +64,7 @@ impl Predictor {
             Predictor::QrHeads => of("qr_heads", "mass by QR heads"),
             Predictor::Ridge => of("ridge", "ridge over heads (held out)"),
             Predictor::Intervention(Intervention::Total) => of("total_effect", "total effect (removed)"),
-            Predictor::Intervention(Intervention::Forced) => {
-                of("forced_effect", "effect of forcing into windows")
-            }
+            Predictor::Intervention(Intervention::Forced) => of("forced_effect", "effect of forcing"),
             Predictor::Intervention(Intervention::ContextCite { ablation, subsets }) => {
                 let ablation = ablation.key();
                 let key = format!("contextcite_{ablation}_{subsets}");
