@@ -3,8 +3,9 @@
 
     python3 scripts/mixers.py --out OUT [--palimpsest COMMAND] [MIXER...]
 
-The last command draws OUT/figures/dose-runs: the effect of the update by distance, a line for each mixer that OUT has. Needs torch and
-transformers. The same command goes on after a stop. The models read these histories and nothing else.
+The last command draws OUT/figures/dose-runs: the effect of the update by distance, a line for each mixer that OUT has. A MIXER may also be a
+released model by name or folder, which is run as it is. Needs torch and transformers. The same command goes on after a stop. The models
+that are trained here read these histories and nothing else.
 """
 
 import argparse
@@ -262,13 +263,14 @@ def shell(*words):
 
 
 def made(mixer: str, out: Path, palimpsest: str):
-    """The mixer's model, and its run over the twins."""
+    """The mixer's model, and its run over the twins. Another name is a released model's, which is only run."""
     torch.set_num_threads(1)
-    folder = out / mixer
-    if not (folder / "model.safetensors").exists():
+    folder = out / mixer if mixer in MIXERS else mixer
+    if mixer in MIXERS and not (folder / "model.safetensors").exists():
         train(mixer, folder, PreTrainedTokenizerFast.from_pretrained(out / "tokenizer"))
     recorded = "--selected" if mixer == "sparse" else "--no-attention"
-    shell(palimpsest, "run", "--data", out / "test", "--model", folder, "--max-new-tokens", 2, recorded, "--out", out / "runs" / mixer)
+    run = out / "runs" / Path(mixer).name
+    shell(palimpsest, "run", "--data", out / "test", "--model", folder, "--max-new-tokens", 2, recorded, "--out", run)
 
 
 def selected(run: Path, table: Path):
@@ -295,7 +297,8 @@ def selected(run: Path, table: Path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("mixers", nargs="*", default=list(MIXERS), metavar="MIXER", help=", ".join(MIXERS))
+    parser.add_argument("mixers", nargs="*", default=list(MIXERS), metavar="MIXER",
+                        help=f"{', '.join(MIXERS)}, or a model that `palimpsest run` takes")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--palimpsest", default="palimpsest", help="the command")
     parser.add_argument("--jobs", type=int, default=1, help="mixers at once, on a core each")
@@ -307,7 +310,8 @@ def main():
         shell(args.palimpsest, "build", "dose", out / "test.toml", "--out", out / "test", "--tokenizer", out / "tokenizer")
     with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
         pool.starmap(made, [(mixer, out, args.palimpsest) for mixer in args.mixers], chunksize=1)
-    runs = [out / "runs" / mixer for mixer in MIXERS if (out / "runs" / mixer).exists()]
+    order = [*MIXERS, *sorted(path.name for path in (out / "runs").iterdir())]
+    runs = [out / "runs" / name for name in dict.fromkeys(order) if (out / "runs" / name).exists()]
     shell(args.palimpsest, "dose", *runs, "--factor", "distance", "--out", out / "figures")
     if (out / "runs/sparse").exists():
         selected(out / "runs/sparse", out / "figures/selected.csv")
