@@ -265,15 +265,15 @@ def causes(program, quick):
             if failed:
                 continue
             theirs, ours = ([json.loads(line) for line in (folder / "causes.jsonl").read_text().splitlines()] for folder in (cpu, card))
-            key = lambda row: (row["case"], row["probe"], row["span"])
+            # Rows of a session hidden, and of random text hidden as its control.
+            key = lambda row: (row["case"], row["probe"], row.get("kind", ""), row.get("span", ""), row["tokens"], row.get("seed", 0))
             theirs, ours = sorted(theirs, key=key), sorted(ours, key=key)
             if [key(row) for row in theirs] != [key(row) for row in ours]:
                 failed.append(f"{name}: other rows than on the CPU")
                 continue
             rows += len(ours)
             for a, b in zip(theirs, ours):
-                pairs = [(a["effect"], b["effect"])] + ([(a["control"]["effect"], b["control"]["effect"])] if "control" in a else [])
-                effects = max([effects, *(abs(x[part] - y[part]) for x, y in pairs for part in ("log_p", "kl"))])
+                effects = max([effects, *(abs(a["effect"][part] - b["effect"][part]) for part in ("log_p_drop", "kl"))])
             for file in sorted((cpu / "causes").glob("*.safetensors")):
                 a, b = tensors(file), tensors(card / "causes" / file.name)
                 # Relative to the largest, where numbers are larger than 1.
