@@ -18,7 +18,7 @@ What is known to differ from the papers' rows, and to matter:
 - The backend's index of vectors, built over the empty table, misses rows: it is dropped, so that a search sees them all. The backend gives
   vectors as text, which MemOS's ranking cannot read: they are read here.
 - Facts keep their session's id: sources are exact to the session. A session is cut into windows of 1,024 tokens that overlap by 200.
-- A reply that is no JSON makes the window itself a memory, as MemOS has it.
+- A reply that is no JSON, or a failed call, makes the window itself a memory, as MemOS has it; an event of op `none` says so.
 - Working memory, preferences, scheduler and activation memory are not used.
 Cost: one call of about 1,600 tokens and the window for each window, and an embedding for each fact; a search is one embedding.
 """
