@@ -7,16 +7,16 @@
 Package: everos 1.5.1 (Apache-2.0), Python 3.12; markdown, SQLite and LanceDB in the run's folder. Runs offline on one machine.
 Settings
   method   "hybrid" (default), "keyword", "vector", "agentic" or "llm_multiround", as its search has them
-  settle   seconds without work pending after which its indexing counts as done (default 5)
+  wait     most seconds to wait for work that goes on after a session (default 540)
 
 What is known to differ, and to matter:
 - The rows of the papers are of hosted services and of EverMemOS with MongoDB and others; this is the local version.
 - Memories are episodes, whose sources are the session id that they keep: exact to the session. Their facts rank them and are not shown;
   profiles and agents' memories are not asked for.
 - A session is added whole and flushed. A turn's time is the session's and a second for each turn; without one it is 1970.
-- Facts and the index are made in the background: `finish` waits until nothing is pending twice in a row. There is no list of open
-  extractions, so that a slow model may still be at work then: raise `settle`. (With 2 on a busy machine, and with 5 on a very busy one, facts came
-  after the first search and changed the scores of the next; with 60 they did not.)
+- Facts and the index are made in the background. Each session waits for them (not for profiles, which nothing here reads): until the server's
+  tables of runs and the queue of its index are empty. `finish` merges the index and freezes it, by the server's own call for that: without
+  the merge, scores change later. A session that comes after `finish` restarts the server.
 - Its words are those of jieba, which cuts letters that are neither ASCII nor Chinese into single ones, and single ones are dropped. "Γιώργος",
   "Барсик" and "שלום" have no word left, "Zürich" has "rich": "keyword" finds nothing by them, "hybrid" and "vector" find them by vectors alone.
 - A search gives at most 100.
@@ -27,18 +27,26 @@ What is known to differ, and to matter:
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 
 import servers
-from palimpsest_memory import dimensions_of, serve, version_of
+from palimpsest_memory import Transient, dimensions_of, serve, version_of
 
 USER = "user"
 # The server's own limits.
 MOST, PAGE = 100, 100
+# Background work, by the database that has it: jobs that wait (not those of a clock), and runs whose last try goes on or will be repeated.
+OPEN = {
+    "ome.aps.db": "SELECT count(*) FROM apscheduler_jobs WHERE id NOT LIKE '%::%'",
+    "ome.db": """SELECT count(*) FROM run_record AS run WHERE status IN ('running', 'failed') AND strategy_name <> 'extract_user_profile' AND NOT EXISTS
+        (SELECT 1 FROM run_record AS later WHERE later.event_id = run.event_id AND later.strategy_name = run.strategy_name AND later.attempt > run.attempt)""",
+}
 
 
 class EverOs:
@@ -47,7 +55,7 @@ class EverOs:
     name = "everos"
     packages = ("everos", "everalgo-user-memory", "everalgo-boundary", "lancedb", "openai")
     files = (servers.__file__,)
-    options = {"method": "hybrid", "settle": 5}
+    options = {"method": "hybrid", "wait": 540}
     provenance, state_in_folder, scopes = "exact", True, 2
 
     @classmethod
@@ -66,11 +74,17 @@ class EverOs:
     def __init__(self, setup):
         self.config, self.names = setup.config, setup.folder / "sessions.json"
         self.sessions = json.loads(self.names.read_text()) if self.names.exists() else {}
-        port = servers.free_port()
+        self.root, self.server = setup.folder / "root", None
+        self.start()
+
+    def start(self):
+        """Starts the server, or starts it again."""
+        self.close()
+        port, self.frozen = servers.free_port(), False
         self.url = f"http://127.0.0.1:{port}"
-        command = [str(Path(sys.executable).parent / "everos"), "server", "start", "--root", str(setup.folder / "root"), "--port", str(port)]
+        command = [str(Path(sys.executable).parent / "everos"), "server", "start", "--root", str(self.root), "--port", str(port)]
         # Writes the files of settings that the server asks for.
-        subprocess.run([command[0], "init", "--root", str(setup.folder / "root")], env=self.environment, stdout=sys.stderr, check=False)
+        subprocess.run([command[0], "init", "--root", str(self.root)], env=self.environment, stdout=sys.stderr, check=False)
         self.server = servers.Server(command, self.health, env=self.environment)
 
     def health(self):
@@ -83,6 +97,8 @@ class EverOs:
         return servers.ask_json(f"{self.url}/api/v2{path}", body, seconds=3600).get("data")
 
     def add(self, session):
+        if self.frozen:
+            self.start()
         # Its ids become names of files.
         name = re.sub(r"[^A-Za-z0-9-]+", "-", session.id).strip("-")
         self.sessions[name] = {"id": session.id, "time": session.time}
@@ -96,13 +112,32 @@ class EverOs:
             messages.append({"sender_id": USER if role == "user" else "assistant", "role": role, "timestamp": moment, "content": turn.content})
         self.post("/memory/add", {"session_id": name, "messages": messages})
         self.post("/memory/flush", {"session_id": name})
+        self.settle()
+
+    def open_work(self):
+        """Jobs and runs that are open, and files to be indexed."""
+        found = (self.health().get("cascade") or {}).get("pending") or 0
+        for name, query in OPEN.items():
+            with closing(sqlite3.connect(f"{(self.root / '.index' / 'sqlite' / name).as_uri()}?mode=ro", uri=True, timeout=60)) as database:
+                found += database.execute(query).fetchone()[0]
+        return found
+
+    def settle(self):
+        """Waits until no work is open twice in a row: for a moment a file is written and not yet in the queue."""
+        until, idle = time.monotonic() + self.config["wait"], 0
+        while idle < 2:
+            time.sleep(0.5)
+            found = self.open_work()
+            idle = 0 if found else idle + 1
+            if found and time.monotonic() > until:
+                raise Transient(f"{found} pieces of work are open after {self.config['wait']} s: raise `wait`, and `session` of --memory-timeout")
 
     def finish(self):
-        quiet = 0.0
-        while quiet < self.config["settle"]:
-            time.sleep(0.5)
-            pending = (self.health().get("cascade") or {}).get("pending")
-            quiet = 0.0 if pending else quiet + 0.5
+        self.settle()
+        left = servers.ask_json(f"{self.url}/api/v2/cascade/quiesce", {}, seconds=3600)["pending_after"]
+        if left:
+            raise Transient(f"{left} files are not in the index")
+        self.frozen = True
 
     def row(self, episode):
         """An episode as the protocol has it."""
@@ -128,7 +163,9 @@ class EverOs:
         return [row for row in self.dump() if row["sources"] and row["sources"][0]["session"] in sessions]
 
     def close(self):
-        self.server.close()
+        if self.server:
+            self.server.close()
+            self.server = None
 
 
 if __name__ == "__main__":

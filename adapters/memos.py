@@ -13,8 +13,7 @@ Settings
 
 What is known to differ from the papers' rows, and to matter:
 - SubtleMemory's row is the hosted service (batches of 10, 180 s of waiting, top 20, preferences beside memories). KnowMe-Bench does not say
-  what ran. Tree memory needs Neo4j, which Debian does not have, and its scheduler Redis; preferences need Milvus: neither is here.
-  memos_hosted.py drives the service.
+  what ran. memos_tree.py drives the tree memory, memos_hosted.py the service; preferences need Milvus and are not here.
 - This memory only adds. Nothing is merged, updated or removed: an older statement stays beside the newer one.
 - Memories are dated by the clock when they were written; here their time is that of the session, which their metadata keeps.
 - Of JSON of another shape MemOS makes an exception and stores nothing, and its three tries never happen, since it catches the error that

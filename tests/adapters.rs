@@ -54,7 +54,8 @@ fn every_adapter_is_listed_once_with_the_version_that_its_docstring_names_and_wh
     let mut adapters: Vec<String> = files
         .filter(|name| {
             let others = ["palimpsest_memory.py", "servers.py", "plain.py", "hosted.py"];
-            name.ends_with(".py") && !others.contains(&name.as_str())
+            let other = others.contains(&name.as_str()) || name.starts_with("mcp_");
+            name.ends_with(".py") && !other
         })
         .collect();
     adapters.sort();

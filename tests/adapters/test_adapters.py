@@ -496,13 +496,13 @@ serve(Noisy)
         self.assertIn("serach", run.stderr)
 
     def test_paths_and_templates(self):
-        mcp = module("mcp")
+        mapping = module("mcp_mapping")
         value = {"a": [{"b": {"c": 1}}, {"b": {}}], "t": "x"}
-        self.assertEqual(mcp.at_path(value, "a[].b.c"), [1, None])
-        self.assertEqual(mcp.at_path(value, ""), value)
-        self.assertEqual(mcp.at_path(value, "t.x"), None)
+        self.assertEqual(mapping.at_path(value, "a[].b.c"), [1, None])
+        self.assertEqual(mapping.at_path(value, ""), value)
+        self.assertEqual(mapping.at_path(value, "t.x"), None)
         given = {"k": 5, "time": None, "query": "q"}
-        self.assertEqual(mcp.filled({"n": "{k}", "at": "{time}", "s": "{query} at {time}{other}"}, given), {"n": 5, "s": "q at {other}"})
+        self.assertEqual(mapping.filled({"n": "{k}", "at": "{time}", "s": "{query} at {time}{other}"}, given), {"n": 5, "s": "q at {other}"})
 
 
 if __name__ == "__main__":
