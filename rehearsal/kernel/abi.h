@@ -56,7 +56,7 @@ typedef struct Thread {           // followed by the kernel's own registers
   // This lane's registers of an operation on matrices: what it is given, then what it gives back.
   uint32_t fragment[FRAGMENT];
   uint32_t *sums;                 // wgmma: the registers of D
-  uint32_t fences;                // how many `fence.proxy.async` it has done
+  uint32_t fences;                // its `fence.proxy.async` so far
 } Thread;
 
 enum Waits { RUNS = 0, AT_BARRIER = 1, AT_WARP_OP = 2, DONE = 3, AT_GROUP_OP = 4 };
@@ -71,8 +71,8 @@ enum WarpOp {
   LDMATRIX, // `value`: a row's place in shared memory; `lane`: whether transposed; `clamp`: how many matrices
   // Of a warpgroup, which are four warps: all its threads take part, at one instruction (AT_GROUP_OP).
   GROUP_FENCE, GROUP_COMMIT,
-  GROUP_WAIT, // `value`: how many groups may be left
-  // `lane`: whether the factors are bf16; `clamp`: columns of B; `value`: of GroupFlags. Registers of A are 0 to 3 of the
+  GROUP_WAIT, // `value`: groups that may be left
+  // `lane`: 1 for factors of bf16; `clamp`: columns of B; `value`: of GroupFlags. Registers of A are 0 to 3 of the
   // fragment or its descriptor 4 and 5, B's descriptor 6 and 7.
   GROUP_MMA,
 };
@@ -85,7 +85,7 @@ typedef struct Kernel {           // every translated kernel's library exports o
   const char *name;
   int32_t waits;                  // whether it has barriers or warp operations
   int32_t atomics;                // whether its blocks tell each other something: they must not run side by side
-  int32_t groups;                 // whether it has warpgroup operations
+  int32_t groups;                 // 1: it has warpgroup operations
   uint32_t thread_bytes;          // of Thread and the registers behind it
   uint32_t local_bytes, shared_static;
   uint32_t max_threads;           // of a block, or 0

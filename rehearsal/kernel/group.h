@@ -6,7 +6,7 @@
 
 enum { MOST_SUMS = 128 };         // registers of D
 
-typedef struct Multiplying {      // what a kernel with such operations has in the place of Thread
+typedef struct Multiplying {      // takes the place of Thread in a kernel with such operations
   Copying copying;
   uint32_t sums[MOST_SUMS];
 } Multiplying;

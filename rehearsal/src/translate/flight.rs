@@ -26,7 +26,7 @@ struct Flight {
     columns: u32,
 }
 
-/// What is wrong with a statement, and the register.
+/// A statement's misuse of a register.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Misuse {
     InFlight(usize),
@@ -88,7 +88,7 @@ fn pass(steps: &[Step], at_label: &mut [Option<State>], registers: usize) -> (Ve
     (found, changed)
 }
 
-/// What may be so on one of two paths; true if that changed `into`.
+/// Joins the state on another path; true if that changed `into`.
 fn merge(into: &mut Option<State>, other: &State) -> bool {
     let Some(into) = into else {
         *into = Some(other.clone());

@@ -32,7 +32,7 @@ pub(super) struct Code {
 pub(super) enum GroupStep {
     Fence,
     Commit,
-    /// How many groups may be left.
+    /// Groups that may be left.
     Wait(u32),
     /// Registers of D, and of A if it lies in registers; columns of D.
     Multiply {
