@@ -33,6 +33,8 @@ QUARTERS = 4
 REGISTER_UNIT, SHARED_RESERVED = 256, 1 << 10
 # Shared memory moves 128 bytes a cycle and multiprocessor.
 SHARED_BYTES = 128 // QUARTERS
+# Exponentials of a multiprocessor a cycle ("Arithmetic Instructions" of the same guide).
+EXPONENTIALS = 16
 # Bytes that one instruction of a warp reads from shared memory.
 LOADED = {".x4": 512, ".x2": 256, ".x1": 128}
 
@@ -54,7 +56,7 @@ def run(*command):
 
 def sources():
     """The sources and the architecture that each is compiled for, as crates/core/build.rs lists them."""
-    found = re.findall(r'\("(src/[\w/]+\.cu)", (\d+)\)', (CORE / "build.rs").read_text())
+    found = re.findall(r'\("(src/[\w/]+\.cu)", "(\d+a?)"\)', (CORE / "build.rs").read_text())
     if not found:
         raise Problem("crates/core/build.rs names no sources as this script expects them; adapt sources()")
     return [(CORE / path, f"compute_{capability}") for path, capability in found]
@@ -84,8 +86,23 @@ def shapes():
     return found
 
 
+# Warpgroups of a thread block, with 64 queries each.
+Groups = collections.namedtuple("Groups", "width keys groups")
+
+
+def by_groups():
+    """The kernels by warpgroup products, by the lines that make them in hopper.cu."""
+    text = (CORE / "src" / "attention" / "backends" / "cuda" / "hopper.cu").read_text()
+    found = re.findall(r"^ +HOPPER\(T, NAME, (\d+), (\d+), (\d+)\)", text, re.M)
+    if not found:
+        raise Problem("hopper.cu has no lines as this script expects them; adapt by_groups()")
+    return {f"attention_hopper_f16_{numbers[0]}": Groups(*map(int, numbers)) for numbers in found}
+
+
 def dynamic_shared(name, shape):
-    """As `shared_bytes` in operands.rs and masses.rs, and delta.rs for keys 128 wide."""
+    """As in prefill.rs, as `shared_bytes` in operands.rs and masses.rs, and delta.rs for keys 128 wide."""
+    if isinstance(shape, Groups):
+        return 1024 + 2 * shape.width * (64 * shape.groups + 4 * shape.keys)
     if shape:
         return (shape.kept + shape.blocks * shape.keys) * 2 * (shape.width + 8)
     return 4 * {"delta_rule": 128 * 32 + 64 * (68 + 32), "delta_rows": 32 * 132 + 96 * 68}.get(name, 0)
@@ -98,7 +115,10 @@ Used = collections.namedtuple("Used", "registers spills shared")
 
 def assembled(ptx, card, to):
     used = {}
-    for piece in run("ptxas", "-v", "--gpu-name", f"sm_{card}", "-o", to, ptx).split("Compiling entry function '")[1:]:
+    said = run("ptxas", "-v", "--gpu-name", f"sm_{card}", "-o", to, ptx)
+    if "serialized" in said:
+        raise Problem(f"{ptx.name}: ptxas lets warpgroup products wait for each other: {said}")
+    for piece in said.split("Compiling entry function '")[1:]:
         count = lambda pattern: sum(int(n) for n in re.findall(pattern, piece))
         used[piece[:piece.index("'")]] = Used(
             count(r"Used (\d+) registers"), count(r"(\d+) bytes spill"), count(r"(\d+) bytes smem"))
@@ -124,14 +144,29 @@ def loop_of(name, code, shape):
     """The instructions of the loop over blocks of keys: the shortest that has all products of a block."""
     # Of 16 x 8 x 16 each, for scores and, in attention, for values.
     needed = shape.keys * shape.width // 128 * (shape.blocks // 2) * shape.queries // 16
-    lines = code.splitlines()
-    places = {line[:-1]: i for i, line in enumerate(lines) if line.startswith("$L__") and line.endswith(":")}
-    ends = [(places[jump[1]], i) for i, line in enumerate(lines) if (jump := re.search(r"bra(?:\.uni)?\s+(\$L__\w+);", line))]
-    loops = [lines[start:end] for start, end in ends if start < end]
-    holding = [loop for loop in loops if sum("mma.sync" in line for line in loop) == needed]
+    holding = [loop for loop in loops_of(code) if sum("mma.sync" in line for line in loop) == needed]
     if not holding:
         raise Problem(f"no loop of {name} has {needed} products")
     return needed, min(holding, key=len)
+
+
+def loops_of(code):
+    lines = code.splitlines()
+    places = {line[:-1]: i for i, line in enumerate(lines) if line.startswith("$L__") and line.endswith(":")}
+    ends = [(places[jump[1]], i) for i, line in enumerate(lines) if (jump := re.search(r"bra(?:\.uni)?\s+(\$L__\w+);", line))]
+    return [lines[start:end] for start, end in ends if start < end]
+
+
+def busy_groups(name, code, shape):
+    """Of a warpgroup for a block of keys: the columns of its products, and bytes of shared memory that these read."""
+    needed = [shape.keys] * (shape.width // 16) + [min(shape.width, 128)] * (shape.keys // 16 * max(1, shape.width // 128))
+    for loop in sorted(loops_of(code), key=len):
+        # A's 64 rows are in shared memory where a descriptor follows the sums, not registers; 16 of the inner dimension, 2 bytes.
+        products = [(int(product[1]), "{" not in product[2])
+                    for line in loop if (product := re.search(r"wgmma\.mma_async\S*m64n(\d+)k16\S* *\{[^}]*\}, *(.)", line))]
+        if [columns for columns, _ in products] == needed:
+            return needed, sum((columns + 64 * in_shared) * 32 for columns, in_shared in products)
+    raise Problem(f"no loop of {name} has the products {needed}")
 
 
 def busy(name, code, shape):
@@ -163,8 +198,11 @@ def resources(used, codes, known):
         threads = int(limit[1]) if limit else 0
         shape = known.get(re.sub(r"_bf16", "_f16", name))
         dynamic = dynamic_shared(name, shape)
-        cells = [str(threads or "any"), f"{(dynamic + used[80][name].shared) / 1024:.1f}"]
+        cells = [str(threads or "any"), f"{(dynamic + used[90][name].shared) / 1024:.1f}"]
         for card in CARDS:
+            if name not in used[card]:
+                cells += ["", ""]
+                continue
             here = used[card][name]
             count = blocks(card, threads, here.registers, dynamic + here.shared) if threads else None
             held = "" if count is None else ": too large" if count == 0 else f": {count} ({count * threads // 32 / CARDS[card].warps:.0%})"
@@ -188,6 +226,25 @@ def cycles(codes, known):
     return table([*header, *(cell for card in CARDS for cell in (f"of tensor cores, sm_{card}", "ratio"))], rows)
 
 
+def cycles_of_groups(codes, known):
+    rows = []
+    for name, shape in sorted(known.items(), key=lambda item: by_number(item[0])):
+        columns, read = busy_groups(name, codes[name], shape)
+        copied = shape.keys * shape.width * 2 * 2
+        # A product of 64 rows is one of 16 rows for each quarter of the multiprocessor.
+        tensor = shape.groups * sum(columns) // 8 * CARDS[90].tensor
+        shared = (shape.groups * read + copied) / (SHARED_BYTES * QUARTERS)
+        exponentials = shape.groups * 64 * shape.keys / EXPONENTIALS
+        counts = collections.Counter(columns)
+        products = " + ".join(f"{count} of {n}" for n, count in sorted(counts.items()))
+        share = tensor / max(tensor, shared, exponentials)
+        rows.append([name.replace("_f16", ""), f"{64 * shape.groups} x {shape.keys}", products, str(shape.groups * read), str(copied),
+                     str(tensor), f"{shared:.0f}", f"{exponentials:.0f}", f"{share:.0%}", f"{tensor / (tensor + exponentials):.0%}"])
+    header = ["kernel", "a thread block's block", "a warpgroup's products, by columns", "bytes read", "bytes copied", "cycles of tensor cores",
+              "of shared memory", "of exponentials", "share of the peak, all at once", "exponentials by themselves"]
+    return table(header, rows)
+
+
 TEXT = """# Reckoning of the CUDA kernels
 
 Written by `python3 scripts/kernel_reckoning.py --write` with {version}. Nothing here was measured; what was is in
@@ -208,23 +265,36 @@ keys and values, or queries for `masses_*`). Cycles are those of a quarter of a 
 takes 8 at an A100's data-sheet rate and 4 at an H100's, which `mma.sync` does not reach there. A ratio below 1 says that shared
 memory is busy longer than the tensor cores, which then cannot be busy for more than that share of the time.
 
-{cycles}"""
+{cycles}
+## Warpgroup products
+
+Of `attention_hopper_*`, for Hopper alone: the loop over the keys, for one block of keys of a thread block. `wgmma` multiplies 64 rows of a
+warpgroup by so many columns, 16 of the inner dimension at a time, and reads its factors from shared memory: those of scores both, those
+of values one. Cycles are those of a multiprocessor at an H100's data-sheet rate: 128 bytes of shared memory and {exponentials} exponentials each. In
+the loop the scores of the next block and the values of this one are multiplied while weights are computed; the last columns say what
+share of the peak that leaves if everything overlaps, and if exponentials overlap with nothing. Neither counts the other instructions of
+a softmax, causal blocks that are computed and hidden, or barriers. `ptxas` lets no product wait for another one (it would say so).
+
+{cycles_of_groups}"""
 
 
 def reckon():
-    known, used, codes, named = shapes(), {card: {} for card in CARDS}, {}, []
+    known, groups, used, codes, named = shapes(), by_groups(), {card: {} for card in CARDS}, {}, []
     with tempfile.TemporaryDirectory() as folder:
         for source, architecture in sources():
             ptx, cubin = pathlib.Path(folder) / f"{source.stem}.ptx", pathlib.Path(folder) / "cubin"
             run("nvcc", "--ptx", "-O3", "-std=c++17", "-arch", architecture, "-o", ptx, source)
             codes |= entries(ptx)
-            for card in CARDS:
-                used[card] |= assembled(ptx, card, cubin)
+            # Instructions of one architecture are for its cards alone.
+            own = "a" if architecture.endswith("a") else ""
+            for card in CARDS if not own else [int(architecture.removeprefix("compute_").removesuffix("a"))]:
+                used[card] |= assembled(ptx, f"{card}{own}", cubin)
             named.append(source)
     named += sorted(CORE.glob("src/**/*.cuh"))
     digests = ", ".join(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}" for path in named)
     version = re.search(r"release [\d.]+, V[\d.]+", run("nvcc", "--version"))[0]
-    return TEXT.format(version=f"nvcc {version}", sources=digests, resources=resources(used, codes, known), cycles=cycles(codes, known))
+    return TEXT.format(version=f"nvcc {version}", sources=digests, resources=resources(used, codes, known | groups),
+                       cycles=cycles(codes, known), exponentials=EXPONENTIALS, cycles_of_groups=cycles_of_groups(codes, groups))
 
 
 def main():

@@ -18,6 +18,7 @@ for folder in $(echo "$built" | sed -n 's/^ptx: //p'); do
             [ "$card $kernels" = "75 attention" ] || ptxas --gpu-name "sm_$card" --output-file /dev/null "$folder/$kernels.ptx"
         done
     done
+    ptxas --gpu-name sm_90a --output-file /dev/null "$folder/hopper.ptx"
 done
 unset IFS
 # The tables of the kernels are of these sources.

@@ -497,7 +497,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer models and chunk sizes")
     parser.add_argument("--models", help="the models of `parity`, by folders of tests/fixtures with commas between (default: all)")
     parser.add_argument("--card", action="store_true", help="real cards instead of the pretend device")
-    parser.add_argument("--kernel", default="auto", choices=["auto", "products", "fused", "flash"], help="what computes attention in `parity`, `real` and `memory`")
+    parser.add_argument("--kernel", default="auto", choices=["auto", "products", "fused", "flash", "hopper"],
+                        help="what computes attention in `parity`, `real` and `memory`; hopper needs REHEARSAL_COMPUTE_CAP=9.0")
     parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="what has not run by then is a row that says so")
     parser.add_argument("--write", action="store_true", help="also write the table into rehearsal/results.md")
     args = parser.parse_args()

@@ -7,13 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs, io};
 
-/// Each source, and the oldest compute capability that it is for: 7.5 is Turing; 8.0 is Ampere, with bf16 products and copies in the
-/// background. The driver compiles PTX for its card, which may be any newer one.
-const KERNELS: [(&str, u32); 4] = [
-    ("src/fused/cuda/fused.cu", 75),
-    ("src/attention/backends/cuda/rows.cu", 75),
-    ("src/attention/backends/cuda/attention.cu", 80),
-    ("src/attention/backends/cuda/masses.cu", 80),
+/// Each source, and the oldest architecture that it is for: 7.5 is Turing; 8.0 is Ampere, with bf16 products and copies in the
+/// background. The driver compiles PTX for its card, which may be any newer one; PTX for 9.0a is for Hopper alone.
+const KERNELS: [(&str, &str); 5] = [
+    ("src/fused/cuda/fused.cu", "75"),
+    ("src/attention/backends/cuda/rows.cu", "75"),
+    ("src/attention/backends/cuda/attention.cu", "80"),
+    ("src/attention/backends/cuda/masses.cu", "80"),
+    ("src/attention/backends/cuda/hopper.cu", "90a"),
+];
+const HEADERS: [&str; 3] = [
+    "src/attention/backends/cuda/tensor_cores.cuh",
+    "src/attention/backends/cuda/warpgroup.cuh",
+    "src/fused/cuda/delta.cuh",
 ];
 const CUBINS: &str = "PALIMPSEST_CUBINS";
 
@@ -27,7 +33,7 @@ fn main() -> ExitCode {
     for variable in ["NVCC", "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN", CUBINS] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    for header in ["src/attention/backends/cuda/tensor_cores.cuh", "src/fused/cuda/delta.cuh"] {
+    for header in HEADERS {
         println!("cargo::rerun-if-changed={header}");
     }
     let built = cubins().and_then(|cubins| {
@@ -62,12 +68,16 @@ fn cubins() -> Result<Vec<u32>, String> {
 }
 
 /// Compiles a source to PTX and to an image, files of its name in `OUT_DIR`.
-fn image(source: &Path, oldest: u32, cubins: &[u32]) -> Result<(), String> {
+fn image(source: &Path, oldest: &str, cubins: &[u32]) -> Result<(), String> {
     let out = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set; run this by cargo")?;
     let to = Path::new(&out).join(source.file_name().unwrap_or(source.as_os_str()));
     let (ptx, image) = (to.with_extension("ptx"), to.with_extension("image"));
     compile(source, &["--ptx".to_owned(), format!("-arch=compute_{oldest}")], &ptx)?;
-    let cubins: Vec<&u32> = cubins.iter().filter(|&&one| one >= oldest).collect();
+    // Machine code of an architecture's own instructions is for its cards, such as sm_90a where 90 is asked for.
+    let (number, own) = oldest.split_at(oldest.len() - usize::from(oldest.ends_with('a')));
+    let number = number.parse::<u32>().map_err(|why| format!("{oldest}: {why}"))?;
+    let fits = |one: &&u32| if own.is_empty() { **one >= number } else { **one == number };
+    let cubins: Vec<String> = cubins.iter().filter(fits).map(|one| format!("{one}{own}")).collect();
     if cubins.is_empty() {
         // The driver reads PTX up to a NUL.
         let mut text = fs::read(&ptx).map_err(|why| format!("{} cannot be read: {why}", ptx.display()))?;

@@ -27,6 +27,7 @@ typedef struct Block {            // one block of a launch
   Trace *traces;                  // one a byte of shared memory, or null: races are not looked for
   uint32_t barriers;              // how many the block has passed, from 1 on
   void *uses;                     // where uses of global memory are noted, or null: they are not
+  uint32_t *generic;              // see kernel/group.h; null in kernels without warpgroup operations
 } Block;
 
 // What is done to memory. A copy (`cp.async`) writes at any time from its beginning to its wait.
@@ -54,9 +55,11 @@ typedef struct Thread {           // followed by the kernel's own registers
   const char *at;                 // the instruction, for messages
   // This lane's registers of an operation on matrices: what it is given, then what it gives back.
   uint32_t fragment[FRAGMENT];
+  uint32_t *sums;                 // wgmma: the registers of D
+  uint32_t fences;                // its `fence.proxy.async` so far
 } Thread;
 
-enum Waits { RUNS = 0, AT_BARRIER = 1, AT_WARP_OP = 2, DONE = 3 };
+enum Waits { RUNS = 0, AT_BARRIER = 1, AT_WARP_OP = 2, DONE = 3, AT_GROUP_OP = 4 };
 
 enum WarpOp {
   SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX,
@@ -66,7 +69,15 @@ enum WarpOp {
   // `.aligned`: all lanes take part, at one instruction.
   MMA,      // `lane`: whether the factors are bf16; `clamp`: their inner dimension
   LDMATRIX, // `value`: a row's place in shared memory; `lane`: whether transposed; `clamp`: how many matrices
+  // Of a warpgroup, which are four warps: all its threads take part, at one instruction (AT_GROUP_OP).
+  GROUP_FENCE, GROUP_COMMIT,
+  GROUP_WAIT, // `value`: groups that may be left
+  // `lane`: 1 for factors of bf16; `clamp`: columns of B; `value`: of GroupFlags. Registers of A are 0 to 3 of the
+  // fragment or its descriptor 4 and 5, B's descriptor 6 and 7.
+  GROUP_MMA,
 };
+
+enum GroupFlags { ADDS = 1, NEGATES_A = 2, NEGATES_B = 4, TRANSPOSES_A = 8, TRANSPOSES_B = 16, A_IN_REGISTERS = 32 };
 
 enum { PARAM_BYTES = 4096 };
 
@@ -74,6 +85,7 @@ typedef struct Kernel {           // every translated kernel's library exports o
   const char *name;
   int32_t waits;                  // whether it has barriers or warp operations
   int32_t atomics;                // whether its blocks tell each other something: they must not run side by side
+  int32_t groups;                 // 1: it has warpgroup operations
   uint32_t thread_bytes;          // of Thread and the registers behind it
   uint32_t local_bytes, shared_static;
   uint32_t max_threads;           // of a block, or 0

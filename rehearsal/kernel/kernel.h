@@ -8,3 +8,4 @@
 #include "float.h"
 #include "memory.h"
 #include "copy.h"
+#include "group.h"

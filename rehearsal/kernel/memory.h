@@ -65,10 +65,18 @@ APART __attribute__((cold, noreturn)) void outside(const char *space, uint64_t a
       outside(#name, address, bytes, size, at); \
     return (base) + address; \
   }
+enum { THREAD_BITS = 11 };
+APART void wrote(const Thread *t, uint64_t from, uint32_t bytes) {
+  for (uint64_t unit = from / 16; unit <= (from + bytes - 1) / 16; unit++)
+    t->block->generic[unit] = t->fences << THREAD_BITS | (t->linear + 1);
+}
 INLINE void *shared(const Thread *t, uint64_t address, uint32_t bytes, int use, const char *at) {
   if (RARELY((address & (bytes - 1)) || address + (bytes - 1) >= t->block->shared_bytes))
     outside("shared", address, bytes, t->block->shared_bytes, at);
   if (RARELY(t->block->traces)) trace(t, address, bytes, use, at);
+#ifdef GROUPS
+  if (use != READS) wrote(t, address, bytes);
+#endif
   return t->block->shared + address;
 }
 WINDOW(local, t->local, t->local_bytes)

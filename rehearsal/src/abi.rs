@@ -28,7 +28,14 @@ pub struct Block {
     pub barriers: u32,
     /// Global memory uses; null if race detection is off.
     pub uses: *mut c_void,
+    /// Last generic-proxy write of each [`UNIT`] of shared memory: see `kernel/group.h`. Null without warpgroup operations.
+    pub generic: *mut u32,
 }
+
+/// Bytes of shared memory per entry of [`Block::generic`].
+pub const UNIT: usize = 16;
+/// Bits of the thread in such an entry; the fence count follows.
+pub const THREAD_BITS: u32 = 11;
 
 /// Last uses of one byte of shared memory: see `kernel/race.h`. Zero: none.
 #[repr(C)]
@@ -75,6 +82,10 @@ pub struct Thread {
     pub at: *const c_char,
     /// Registers of a matrix operation: operands, then results.
     pub fragment: [u32; FRAGMENT],
+    /// Accumulator registers of `wgmma`.
+    pub sums: *mut u32,
+    /// Number of `fence.proxy.async` executed.
+    pub fences: u32,
 }
 
 /// Kinds of global memory use: `enum Uses`.
@@ -113,6 +124,19 @@ pub mod waits {
     pub const AT_WARP_OP: i32 = 2;
     /// Finished.
     pub const DONE: i32 = 3;
+    /// Waits for the other threads of its warpgroup.
+    pub const AT_GROUP_OP: i32 = 4;
+}
+
+/// Flags of [`warp_op::GROUP_MMA`]: `enum GroupFlags`.
+#[allow(missing_docs, reason = "named after the immediates of `wgmma.mma_async`")]
+pub mod group_flags {
+    pub const ADDS: u32 = 1;
+    pub const NEGATES_A: u32 = 2;
+    pub const NEGATES_B: u32 = 4;
+    pub const TRANSPOSES_A: u32 = 8;
+    pub const TRANSPOSES_B: u32 = 16;
+    pub const A_IN_REGISTERS: u32 = 32;
 }
 
 /// Warp operations: `enum WarpOp`.
@@ -138,6 +162,10 @@ pub mod warp_op {
     pub const REDUX_XOR: i32 = 17;
     pub const MMA: i32 = 18;
     pub const LDMATRIX: i32 = 19;
+    pub const GROUP_FENCE: i32 = 20;
+    pub const GROUP_COMMIT: i32 = 21;
+    pub const GROUP_WAIT: i32 = 22;
+    pub const GROUP_MMA: i32 = 23;
 }
 
 /// Registers of [`Thread::fragment`].
@@ -158,6 +186,8 @@ pub struct Kernel {
     pub waits: i32,
     /// Nonzero if its blocks communicate: they must run one after the other.
     pub atomics: i32,
+    /// Nonzero if it has warpgroup operations.
+    pub groups: i32,
     /// Bytes of [`Thread`] and the registers after it.
     pub thread_bytes: u32,
     /// Local memory per thread, in bytes.

@@ -140,6 +140,17 @@ fn branches_with_borders_and_windows_equal_the_definition() -> Result<()> {
 
 /// Output and log of a `trace` run on the device.
 fn traced(model: &str, kernel: &str, alter: Option<&str>, name: &str) -> (Vec<u8>, String) {
+    traced_on(None, model, kernel, alter, name)
+}
+
+/// As [`traced`], on a pretend device of another compute capability.
+fn traced_on(
+    capability: Option<&str>,
+    model: &str,
+    kernel: &str,
+    alter: Option<&str>,
+    name: &str,
+) -> (Vec<u8>, String) {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(model);
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fused-{name}.safetensors"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
@@ -150,13 +161,17 @@ fn traced(model: &str, kernel: &str, alter: Option<&str>, name: &str) -> (Vec<u8
     if let Some(alter) = alter {
         command.env("REHEARSAL_ALTER", alter);
     }
+    if let Some(capability) = capability {
+        command.env("REHEARSAL_COMPUTE_CAP", capability);
+    }
     let done = command.output().unwrap();
     let log = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{model}, {kernel}, {alter:?}: {log}");
     (std::fs::read(&out).unwrap(), log)
 }
 
-const DISAGREE: &str = "attention kernels do not agree with products, which are used";
+const AGREE: &str = "attention kernels: agreement with products";
+const DISAGREE: &str = "attention kernels: no agreement with products; products are used";
 
 #[test]
 fn a_wrong_kernel_is_found_before_it_is_used() {
@@ -167,7 +182,7 @@ fn a_wrong_kernel_is_found_before_it_is_used() {
     let model = "gpt-oss-tiny";
     let (right, _) = traced(model, "products", None, "products");
     let (_, log) = traced(model, "auto", None, "auto");
-    assert!(log.contains("attention kernels agree with products") && !log.contains(DISAGREE), "{log}");
+    assert!(log.contains(AGREE) && !log.contains(DISAGREE), "{log}");
     for alter in [
         "attention_prefill_f16_64: ex2.approx.ftz.f32 => neg.ftz.f32",
         "attention_split_f16_64: ex2.approx.ftz.f32 => neg.ftz.f32",
@@ -187,4 +202,30 @@ fn a_wrong_kernel_is_found_before_it_is_used() {
     let (found, _) =
         traced(model, "fused", Some("attention_prefill_f16_64: 0f3FB8AA3B => 0f3F800000"), "unchecked");
     assert!(found != right);
+}
+
+const HOPPER_AGREES: &str = "the attention kernel for Hopper: agreement with products";
+const HOPPER_DISAGREES: &str =
+    "the attention kernel for Hopper: no agreement with products; the fused kernels are used";
+const HOPPER_CANNOT: &str = "the attention kernel for Hopper cannot be used; the fused kernels are";
+
+#[test]
+fn the_fused_kernels_take_the_place_of_the_one_for_hopper_where_it_fails() {
+    if std::env::var_os("REHEARSAL_CACHE").is_none() {
+        eprintln!("skipped: only the pretend device compiles kernels wrongly; run scripts/kernels_check.sh");
+        return;
+    }
+    let model = "gpt-oss-tiny";
+    let on = |capability, kernel, alter, name| traced_on(Some(capability), model, kernel, alter, name);
+    let (fused, log) = on("9.0", "fused", None, "without-hopper");
+    assert!(!log.contains("for Hopper"), "{log}");
+    let (_, log) = on("9.0", "hopper", None, "hopper");
+    assert!(log.contains(HOPPER_AGREES) && !log.contains(HOPPER_DISAGREES), "{log}");
+    let alter = "attention_hopper_f16_64: ex2.approx.ftz.f32 => neg.ftz.f32";
+    let (found, log) = on("9.0", "hopper", Some(alter), "hopper-altered");
+    assert!(log.contains(HOPPER_DISAGREES), "{log}");
+    assert!(found == fused, "other results than by the fused kernels");
+    // Cards of other architectures refuse its module.
+    let (_, log) = on("8.0", "hopper", None, "hopper-elsewhere");
+    assert!(log.contains(HOPPER_CANNOT), "{log}");
 }

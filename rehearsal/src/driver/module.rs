@@ -161,14 +161,16 @@ fn load(driver: &mut Driver, module: *mut usize, image: *const c_void) -> Answer
         ));
     };
     let (major, minor) = settings().compute_cap;
-    let target = text
-        .split(".target sm_")
-        .nth(1)
-        .map_or("", |rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
-    if target.parse().is_ok_and(|target: i32| target > 10 * major + minor) {
-        let why = format!(
-            "the module is for sm_{target} and later, and this card is of compute capability {major}.{minor}"
-        );
+    let target = text.split(".target sm_").nth(1).unwrap_or("");
+    let end = target.find(|c: char| !c.is_ascii_digit()).unwrap_or(target.len());
+    let (number, rest) = target.split_at(end);
+    // With `a`, instructions of one architecture, which later cards lack.
+    let only = rest.starts_with('a');
+    let runs = |target: i32| if only { target == 10 * major + minor } else { target <= 10 * major + minor };
+    if number.parse().is_ok_and(|target| !runs(target)) {
+        let which = if only { format!("sm_{number}a alone") } else { format!("sm_{number} and later") };
+        let why =
+            format!("the module is for {which}, and this card is of compute capability {major}.{minor}");
         return Err(Refusal::new(cuda::CUDA_ERROR_NO_BINARY_FOR_GPU, why));
     }
     let name_of = |rest: &str| {

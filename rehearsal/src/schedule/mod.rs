@@ -2,22 +2,24 @@
 //! [`Launch`]; kernel code calls [`crate::runtime`] to check its accesses.
 //!
 //! A kernel without barriers and warp operations runs thread by thread. Otherwise it is a state machine: each thread runs until it waits,
-//! lanes of a warp that wait for the same operation exchange values, and the barrier opens when all running threads wait at it. Results do
-//! not depend on the number of host threads: blocks of a kernel with atomics run one after the other.
+//! lanes of a warp (or threads of a warpgroup) that wait for the same operation exchange values, and the barrier opens when all running
+//! threads wait at it. Results do not depend on the number of host threads: blocks of a kernel with atomics run one after the other.
 
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::{Block, FRAGMENT, Kernel, PARAM_BYTES, Seen, Thread, Trace, waits};
+use crate::abi::{Block, FRAGMENT, Kernel, PARAM_BYTES, Seen, Thread, Trace, UNIT, waits};
 use crate::settings::settings;
 use crate::stop;
 
 mod global;
+mod group;
 mod matrix;
 mod warp;
 
 use global::Uses;
+use group::{GROUP, Pending};
 use warp::WARP;
 
 /// Below this many threads, parallel execution does not pay.
@@ -114,6 +116,10 @@ struct Worker<'a> {
     _seen: Vec<Seen>,
     /// Last uses of each byte of shared memory; empty if race detection is off.
     traces: Vec<Trace>,
+    /// Backing memory of `block.generic`; empty without warpgroup operations.
+    generic: Vec<u32>,
+    /// Warpgroup products that were not waited for.
+    pending: Vec<Pending>,
     /// Backing memory of `block.uses`, if race detection is on and blocks communicate.
     _uses: Option<Box<Uses>>,
 }
@@ -143,6 +149,9 @@ impl<'a> Worker<'a> {
         let mut seen = vec![Seen { from: 0, to: 0 }; kernel.accesses as usize];
         let traced = if settings().races { kernel.shared_static + shared } else { 0 };
         let mut traces = vec![Trace::default(); traced as usize];
+        let units =
+            if kernel.groups != 0 { (kernel.shared_static + shared).div_ceil(UNIT as u32) } else { 0 };
+        let mut generic = vec![0_u32; units as usize];
         let mut uses = (settings().races && kernel.atomics != 0).then(Box::<Uses>::default);
         let mut block = Box::new(Block {
             params: params.as_ptr().cast_mut(),
@@ -156,6 +165,7 @@ impl<'a> Worker<'a> {
             traces: if traces.is_empty() { std::ptr::null_mut() } else { traces.as_mut_ptr() },
             barriers: 1,
             uses: uses.as_deref_mut().map_or(std::ptr::null_mut(), |uses| (&raw mut *uses).cast()),
+            generic: if generic.is_empty() { std::ptr::null_mut() } else { generic.as_mut_ptr() },
         });
         let mut places = Places::new(block.ntid);
         let mut thread_of = |slot: usize| {
@@ -180,6 +190,8 @@ impl<'a> Worker<'a> {
                 predicate: 0,
                 at: c"".as_ptr(),
                 fragment: [0; FRAGMENT],
+                sums: std::ptr::null_mut(),
+                fences: 0,
             };
             let thread = state[slot * stride..].as_mut_ptr().cast::<Thread>();
             // SAFETY: `stride` units hold a thread, and `state` has them for each slot.
@@ -197,6 +209,8 @@ impl<'a> Worker<'a> {
             shared: shared_memory,
             _seen: seen,
             traces,
+            generic,
+            pending: Vec::new(),
             _uses: uses,
         }
     }
@@ -207,6 +221,9 @@ impl<'a> Worker<'a> {
         // Unwritten shared memory is NaN.
         self.shared.fill(Line([0xFF; 128]));
         self.traces.fill(Trace::default());
+        self.generic.fill(0);
+        self.pending.clear();
+        self.pending.resize_with(self.threads.len().div_ceil(GROUP), Pending::default);
         self.block.barriers = 1;
         let warps = self.launch.block.iter().product::<u32>().div_ceil(WARP as u32);
         if let Some(uses) = self.uses() {
@@ -249,10 +266,10 @@ impl<'a> Worker<'a> {
         self.waiting.fill(waits::RUNS);
         for thread in &self.threads {
             // SAFETY: as above.
-            unsafe { (**thread).resume = 0 };
+            unsafe { ((**thread).resume, (**thread).fences) = (0, 0) };
         }
         loop {
-            let moved = self.run_to_the_barrier();
+            let moved = self.run_to_the_barrier() | self.run_groups();
             let count = |what| self.waiting.iter().filter(|waiting| **waiting == what).count();
             let (ended, at_barrier) = (count(waits::DONE), count(waits::AT_BARRIER));
             if ended == self.threads.len() {
@@ -298,20 +315,53 @@ impl<'a> Worker<'a> {
         moved
     }
 
+    /// Runs each warpgroup's operation, where all of its threads wait for it. Returns true if any ran.
+    fn run_groups(&mut self) -> bool {
+        if self.launch.kernel.groups == 0 {
+            return false;
+        }
+        let mut moved = false;
+        let groups = self.threads.chunks(GROUP).zip(self.waiting.chunks_mut(GROUP));
+        for ((threads, waiting), pending) in groups.zip(&mut self.pending) {
+            let Some(first) = waiting.iter().position(|waiting| *waiting == waits::AT_GROUP_OP) else {
+                continue;
+            };
+            // SAFETY: threads of a block live as long as it runs, and only its worker touches them.
+            let at = |slot: usize| unsafe { (*threads[slot]).at };
+            let refuse = |slot: usize, why: &str| unsafe { group::fault(&*threads[slot], why) };
+            if threads.len() < GROUP || waiting.contains(&waits::DONE) {
+                refuse(first, "a part of the warpgroup's 128 threads has ended, or never was");
+            }
+            if !waiting.iter().all(|waiting| *waiting == waits::AT_GROUP_OP) {
+                continue;
+            }
+            if let Some(other) = (0..GROUP).find(|slot| at(*slot) != at(0)) {
+                refuse(other, "threads of the warpgroup are at different instructions");
+            }
+            // SAFETY: as above.
+            unsafe { group::run(threads, pending, &self.threads) };
+            waiting.fill(waits::RUNS);
+            moved = true;
+        }
+        moved
+    }
+
     fn deadlock(&self, at_barrier: usize, ended: usize) -> ! {
         // A thread waiting for its warp is more informative than one at the barrier.
         let of_waits = |what| self.waiting.iter().position(|waiting| *waiting == what);
-        let stuck = of_waits(waits::AT_WARP_OP).or_else(|| of_waits(waits::AT_BARRIER));
+        let stuck = [waits::AT_GROUP_OP, waits::AT_WARP_OP, waits::AT_BARRIER].into_iter().find_map(of_waits);
         let at = stuck.map_or_else(String::new, |slot| {
             RUNNING.set(self.threads[slot]);
             // SAFETY: the thread is live, and `at` is a literal of the kernel, or of this module.
             unsafe { CStr::from_ptr((*self.threads[slot]).at) }.to_string_lossy().into_owned()
         });
         let of = self.threads.len();
-        let for_lanes = of - at_barrier - ended;
+        let for_group = self.waiting.iter().filter(|waiting| **waiting == waits::AT_GROUP_OP).count();
+        let for_lanes = of - at_barrier - ended - for_group;
+        let groups = if for_group > 0 { format!("{for_group} for their warpgroup, ") } else { String::new() };
         let why = format!(
-            "of {of} threads {at_barrier} wait at a barrier, {for_lanes} for other lanes of their warp, {ended} have ended, and \
-             none can go on"
+            "of {of} threads {at_barrier} wait at a barrier, {for_lanes} for other lanes of their warp, {groups}{ended} have ended, \
+             and none can go on"
         );
         stop_kernel(&why, &at)
     }

@@ -18,7 +18,7 @@ impl Emitter<'_> {
                 return Err("a branch to what is no label".to_owned());
             };
             let text = format!("goto {};", self.label(*label));
-            return Ok(Code { text, wait: None, flow: Flow::Jump(*label) });
+            return Ok(Code { text, flow: Flow::Jump(*label), ..Code::default() });
         }
         let [] = op.operands()?;
         let text = match op.name {
@@ -27,7 +27,7 @@ impl Emitter<'_> {
             _ if of_entry => "return DONE;".to_owned(),
             _ => "return;".to_owned(),
         };
-        Ok(Code { text, wait: None, flow: Flow::End })
+        Ok(Code { text, flow: Flow::End, ..Code::default() })
     }
 
     /// `call` of a function by name, with parameters in `.param` variables ("Abstracting the ABI").
@@ -87,8 +87,14 @@ impl Emitter<'_> {
         Ok(format!("{}(t{list});", function_name(name)))
     }
 
-    /// `membar`, `fence` ("Parallel Synchronization and Communication Instructions").
+    /// `membar`, `fence` ("Parallel Synchronization and Communication Instructions"); `fence.proxy.async` counts for warpgroup products.
     pub(super) fn fence(&mut self, op: &mut Operation<'_>) -> Emit {
+        if op.take("proxy") {
+            op.take_first(&["async"])?;
+            op.take_any(&["shared::cta", "shared::cluster"]);
+            let [] = op.operands()?;
+            return Ok("t->fences++;".to_owned());
+        }
         let orders = take_orders(op, "acq_rel")?;
         let [] = op.operands()?;
         if orders == "0" {

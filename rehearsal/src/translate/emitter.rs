@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::operation::{Emit, Operation, c_integer};
 use super::step::{Code, Flow, Step, Wait};
-use super::{Unit, identifier, liveness, quoted};
+use super::{Unit, flight, identifier, liveness, quoted};
 use crate::ptx::{Function, Instruction, Kind, Module, Operand, Space, Statement, Unknown};
 
 pub(super) struct Emitter<'m> {
@@ -104,12 +104,14 @@ impl<'m> Emitter<'m> {
 
     fn stop(&mut self, unknown: &Unknown, guard: Option<String>) {
         let what = quoted(&format!("not understood: {}", unknown.why));
-        let text = format!("stop({what}, {});", self.place_in_text(unknown.line, &unknown.text));
+        let at = self.place_in_text(unknown.line, &unknown.text);
+        let text = format!("stop({what}, {at});");
         let reads = std::mem::take(&mut self.reads);
         self.steps.push(Step {
             guard,
             reads,
-            code: Code { text, wait: None, flow: Flow::End },
+            code: Code { text, flow: Flow::End, ..Code::default() },
+            at,
             ..Step::default()
         });
     }
@@ -135,7 +137,7 @@ impl<'m> Emitter<'m> {
         match code {
             Ok(code) => {
                 let (reads, writes) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.writes));
-                self.steps.push(Step { label: None, reads, writes, guard, code });
+                self.steps.push(Step { label: None, reads, writes, guard, code, at: self.at.clone() });
             }
             Err(why) => self.refuse(instruction, why, guard),
         }
@@ -188,6 +190,7 @@ impl<'m> Emitter<'m> {
             "activemask" => return self.active_mask(op),
             "mma" => return self.mma(op),
             "ldmatrix" => return self.load_matrix(op),
+            "wgmma" => return self.group(op),
             name => return Err(format!("the instruction {name}")),
         };
         Ok(Code::from(text))
@@ -198,13 +201,18 @@ impl<'m> Emitter<'m> {
         let waits = self.steps.iter().any(|step| step.code.wait.is_some());
         let alive =
             if waits { liveness::at_waits(&self.steps, self.function.labels.len()) } else { Vec::new() };
+        let misuses = flight::misuses(&self.steps, self.function.labels.len(), self.names.len());
         let mut saved: Vec<usize> = alive.iter().flatten().copied().collect();
         saved.sort_unstable();
         saved.dedup();
         let mut out = String::new();
         let entry = self.function.is_entry;
         if entry {
-            let base = if self.unit.copies { "Copying" } else { "Thread" };
+            let base = match (self.unit.groups, self.unit.copies) {
+                (true, _) => "Multiplying",
+                (false, true) => "Copying",
+                (false, false) => "Thread",
+            };
             let _ = writeln!(out, "typedef struct State {{\n  {base} thread;");
             for &register in &saved {
                 let _ = writeln!(out, "  {} {};", self.c_of(register), self.names[register]);
@@ -235,7 +243,8 @@ impl<'m> Emitter<'m> {
             out.push_str("  copies_begin(t);\n");
         }
         for (index, step) in self.steps.iter().enumerate() {
-            self.write(step, alive.get(index).map_or(&[], Vec::as_slice), &mut out);
+            let misuse = misuses.get(index).copied().flatten();
+            self.write(step, alive.get(index).map_or(&[], Vec::as_slice), misuse, &mut out);
         }
         if waits {
             out.push_str("  }\n");
@@ -267,7 +276,7 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    fn write(&self, step: &Step, alive: &[usize], out: &mut String) {
+    fn write(&self, step: &Step, alive: &[usize], misuse: Option<flight::Misuse>, out: &mut String) {
         if let Some(label) = step.label {
             let _ = writeln!(out, "label{label}_{}:;", identifier(&self.function.labels[label]));
             return;
@@ -275,6 +284,11 @@ impl<'m> Emitter<'m> {
         out.push_str("  ");
         if let Some(guard) = &step.guard {
             let _ = write!(out, "if ({guard}) {{ ");
+        }
+        if let Some(misuse) = misuse {
+            let what = misuse
+                .text(|at| self.function.registers.get(at).map_or_else(String::new, |r| r.name.clone()));
+            let _ = write!(out, "stop({}, {}); ", quoted(&what), step.at);
         }
         out.push_str(&step.code.text);
         if let Some(Wait { what, number, then }) = &step.code.wait {

@@ -77,7 +77,7 @@ impl Emitter<'_> {
     }
 }
 
-fn fragment(operand: &Operand, count: usize) -> Emit<&[Operand]> {
+pub(super) fn fragment(operand: &Operand, count: usize) -> Emit<&[Operand]> {
     match operand {
         Operand::Vector(registers) if registers.len() == count => Ok(registers),
         _ => Err(format!("a fragment of other than {count} registers")),

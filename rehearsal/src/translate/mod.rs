@@ -15,7 +15,9 @@ mod control;
 mod convert;
 mod copy;
 mod emitter;
+mod flight;
 mod float;
+mod group;
 mod half;
 mod integer;
 mod liveness;
@@ -61,6 +63,7 @@ struct Unit {
     /// Blocks communicate through some operation.
     atomics: bool,
     copies: bool,
+    groups: bool,
     /// Device functions by name: true if translated, false if in progress.
     functions: BTreeMap<String, bool>,
     callees: String,
@@ -86,7 +89,8 @@ fn quoted(text: &str) -> String {
 /// The C file: variables, device functions, the kernel and its description.
 fn file(module: &Module, function: &Function, unit: &Unit, code: &str) -> String {
     let orders = if unit.atomics { "#define ORDERS\n" } else { "" };
-    let mut out = format!("{orders}#include \"kernel.h\"\n");
+    let groups = if unit.groups { "#define GROUPS\n" } else { "" };
+    let mut out = format!("{orders}{groups}#include \"kernel.h\"\n");
     let mut own = String::new();
     for &index in unit.globals.keys() {
         let variable = &module.variables[index];
@@ -127,13 +131,14 @@ fn file(module: &Module, function: &Function, unit: &Unit, code: &str) -> String
     let _ = writeln!(
         out,
         "__attribute__((visibility(\"default\"))) const Kernel kernel = {{
-  .name = {}, .waits = {}, .atomics = {}, .thread_bytes = sizeof(State), .local_bytes = {},
+  .name = {}, .waits = {}, .atomics = {}, .groups = {}, .thread_bytes = sizeof(State), .local_bytes = {},
   .shared_static = {shared}, .max_threads = {}, .accesses = {}, .params = {},
   .param_at = param_at, .param_bytes = param_bytes, .run = run,
 }};",
         quoted(&function.name),
         i32::from(unit.waits > 0),
         i32::from(unit.atomics),
+        i32::from(unit.groups),
         unit.local,
         function.max_threads,
         unit.accesses,

@@ -8,6 +8,8 @@ pub(super) struct Step {
     pub writes: Vec<usize>,
     pub guard: Option<String>,
     pub code: Code,
+    /// The instruction as a C string.
+    pub at: String,
 }
 
 impl Step {
@@ -22,6 +24,22 @@ pub(super) struct Code {
     pub text: String,
     pub wait: Option<Wait>,
     pub flow: Flow,
+    pub group: Option<GroupStep>,
+}
+
+/// A warpgroup operation, for [`super::flight`].
+#[derive(Debug)]
+pub(super) enum GroupStep {
+    Fence,
+    Commit,
+    /// Groups that may be left.
+    Wait(u32),
+    /// Registers of D, and of A if it lies in registers; columns of D.
+    Multiply {
+        sums: Vec<usize>,
+        factor: Vec<usize>,
+        columns: u32,
+    },
 }
 
 #[derive(Debug)]

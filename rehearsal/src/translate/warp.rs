@@ -3,20 +3,20 @@
 
 use super::emitter::Emitter;
 use super::operation::{Emit, Operation};
-use super::step::{Code, Flow, Wait};
+use super::step::{Code, Wait};
 use crate::ptx::{Kind, Operand, Type};
 
 const PREDICATE: Type = Type { kind: Kind::Predicate, bits: 1 };
 
 impl Emitter<'_> {
     /// Returns after `text` until the runtime has done `what`.
-    fn wait(&mut self, what: &'static str, text: String, then: String) -> Emit<Code> {
+    pub(super) fn wait(&mut self, what: &'static str, text: String, then: String) -> Emit<Code> {
         if !self.function.is_entry {
             return Err("a barrier or a warp operation in a device function".to_owned());
         }
         self.unit.waits += 1;
         let text = format!("{text} t->at = {};", self.at);
-        Ok(Code { text, wait: Some(Wait { what, number: self.unit.waits, then }), flow: Flow::Next })
+        Ok(Code { text, wait: Some(Wait { what, number: self.unit.waits, then }), ..Code::default() })
     }
 
     /// A warp operation, by its name in `WarpOp`.

@@ -17,7 +17,7 @@ pub fn check(candle: &mut Candle) {
 }
 
 fn of_half<T: Element>(candle: &mut Candle) {
-    let widths = PREFILLS.map(|(width, kind, ..)| format!("attention_prefill_{}_{width}{kind}", T::NAME));
+    let widths = PREFILLS.map(|kernel| Launched::prefill::<T>(kernel).name);
     let split = [64, 128, 256].map(|width| format!("attention_split_{}_{width}", T::NAME));
     let join = [format!("attention_join_{}", T::NAME)];
     let names: Vec<&str> = widths.iter().chain(&split).chain(&join).map(String::as_str).collect();
@@ -25,7 +25,7 @@ fn of_half<T: Element>(candle: &mut Candle) {
     alone::<T>(candle);
     for case in cases() {
         for kernel in prefills(case.d) {
-            prefill::<T>(candle, &case, kernel);
+            prefill::<T>(candle, &case, &Launched::prefill::<T>(kernel));
         }
     }
     for case in decodes() {
@@ -45,6 +45,23 @@ const PREFILLS: [Prefill; 7] = [
     (256, "_small", 128, 64, 64),
 ];
 
+/// A prefill kernel and how it is launched.
+#[derive(Debug)]
+pub struct Launched {
+    pub name: String,
+    pub threads: usize,
+    /// Per block.
+    pub queries: usize,
+    pub shared: u32,
+}
+
+impl Launched {
+    fn prefill<T: Element>((width, kind, threads, queries, kept): Prefill) -> Self {
+        let name = format!("attention_prefill_{}_{width}{kind}", T::NAME);
+        Launched { name, threads, queries, shared: shared(width, if width > 128 { 32 } else { 64 }, kept) }
+    }
+}
+
 /// Kernels of the smallest width that fits head dim `d`.
 fn prefills(d: usize) -> impl Iterator<Item = Prefill> {
     let width = PREFILLS.iter().map(|kernel| kernel.0).find(|width| d <= *width);
@@ -53,10 +70,10 @@ fn prefills(d: usize) -> impl Iterator<Item = Prefill> {
 
 /// Queries from `offset` on, head dim `d`, over keys from `first_key` to the last query.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+pub struct Case {
     heads: usize,
     kv_heads: usize,
-    d: usize,
+    pub d: usize,
     l: usize,
     offset: usize,
     first_key: usize,
@@ -66,19 +83,19 @@ struct Case {
 }
 
 impl Case {
-    const fn new(heads: usize, kv_heads: usize, d: usize, l: usize, offset: usize) -> Self {
+    pub const fn new(heads: usize, kv_heads: usize, d: usize, l: usize, offset: usize) -> Self {
         Case { heads, kv_heads, d, l, offset, first_key: 0, window: 0, cap: 0.0, sinks: false }
     }
 
-    const fn windowed(self, window: usize, first_key: usize) -> Self {
+    pub const fn windowed(self, window: usize, first_key: usize) -> Self {
         Case { window, first_key, ..self }
     }
 
-    const fn capped(self, cap: f64) -> Self {
+    pub const fn capped(self, cap: f64) -> Self {
         Case { cap, ..self }
     }
 
-    const fn with_sinks(self) -> Self {
+    pub const fn with_sinks(self) -> Self {
         Case { sinks: true, ..self }
     }
 
@@ -101,7 +118,7 @@ impl Case {
     }
 }
 
-fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<Case> {
     vec![
         Case::new(1, 1, 64, 1, 0),
         Case::new(2, 1, 64, 150, 0),
@@ -194,12 +211,16 @@ fn allowed<T: Element>() -> f64 {
     2.0 * T::UNIT
 }
 
+/// Returns the largest difference.
 #[track_caller]
-fn agrees<T: Element>(what: &str, found: &[f64], expected: &[f64], allowed: f64) {
-    let worst = found.iter().zip(expected).enumerate().map(|(i, (a, b))| ((a - b).abs(), i));
-    for (by, i) in worst {
+fn agrees<T: Element>(what: &str, found: &[f64], expected: &[f64], allowed: f64) -> f64 {
+    let mut most = 0.0_f64;
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        let by = (a - b).abs();
+        most = most.max(by);
         assert!(by <= allowed, "{what}, {} at {i}: {} for {}", T::NAME, found[i], expected[i]);
     }
+    most
 }
 
 fn launch(
@@ -217,7 +238,8 @@ fn launch(
     candle.launch_as(name, grid.map(|n| n as u32), [threads as u32, 1, 1], &params);
 }
 
-fn prefill<T: Element>(candle: &Candle, case: &Case, kernel: Prefill) {
+/// The largest difference from the definition.
+pub fn prefill<T: Element>(candle: &Candle, case: &Case, kernel: &Launched) -> f64 {
     let Case { heads, kv_heads, d, l, .. } = *case;
     let q = rows_of::<T>(candle, l, heads, 1, d, 1);
     let (k, v) = (
@@ -231,20 +253,19 @@ fn prefill<T: Element>(candle: &Candle, case: &Case, kernel: Prefill) {
     let found: Vec<f64> = found.iter().map(|x| x.value()).collect();
     let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
     let expected = defined(case, &q.values, &k.values, &v.values, &sinks);
-    agrees::<T>(&format!("{kernel:?}, {case:?}"), &found, &expected, allowed::<T>());
+    agrees::<T>(&format!("{kernel:?}, {case:?}"), &found, &expected, allowed::<T>())
 }
 
 /// Kernel output for queries padded by one head, and keys and values padded by 3 and 5 rows.
 fn prefilled<T: Element>(
     candle: &Candle,
     case: &Case,
-    kernel: Prefill,
+    kernel: &Launched,
     [q, k, v]: [u64; 3],
     sinks: u64,
 ) -> Vec<T> {
     let Case { heads, kv_heads, d, l, offset, first_key, .. } = *case;
     let out = candle.empty::<T>(l * heads * d);
-    let (width, kind, threads, queries, kept) = kernel;
     let (q_row, q_head) = ((heads + 1) * d, d);
     let (k_head, v_head) = ((case.keys() + 3) * d, (case.keys() + 5) * d);
     let mut params = vec![Param::from(q), (q_row as i64).into(), (q_head as i64).into()];
@@ -253,24 +274,29 @@ fn prefilled<T: Element>(
     params.extend(case.rule());
     params.push(Param::from(i32::from(d % 8 == 0)));
     params.extend([Param::from(sinks), Param::from(out)]);
-    let name = format!("attention_prefill_{}_{width}{kind}", T::NAME);
-    let grid = [l.div_ceil(queries), heads, 1];
-    launch(candle, &name, grid, threads, shared(width, if width > 128 { 32 } else { 64 }, kept), params);
+    let grid = [l.div_ceil(kernel.queries), heads, 1];
+    launch(candle, &kernel.name, grid, kernel.threads, kernel.shared, params);
     candle.download::<T>(out, l * heads * d)
 }
 
-/// A query's bits do not depend on earlier queries in its launch or on other branches.
-fn alone<T: Element>(candle: &Candle) {
+/// A query's bits do not depend on earlier queries in its launch.
+pub fn prefills_alone<T: Element>(candle: &Candle, kernel: &Launched) {
     let case = Case::new(4, 2, 64, 150, 30).windowed(90, 0);
     let (skipped, row) = (67, (case.heads + 1) * case.d * size_of::<T>());
     let q = rows_of::<T>(candle, case.l, case.heads, 1, case.d, 1).at;
     let k = rows_of::<T>(candle, case.kv_heads, case.keys(), 3, case.d, 20_000).at;
     let v = rows_of::<T>(candle, case.kv_heads, case.keys(), 5, case.d, 70_000).at;
-    let all = prefilled::<T>(candle, &case, PREFILLS[0], [q, k, v], 0);
+    let all = prefilled::<T>(candle, &case, kernel, [q, k, v], 0);
     let later = Case { l: case.l - skipped, offset: case.offset + skipped, ..case };
-    let some = prefilled::<T>(candle, &later, PREFILLS[0], [q + (skipped * row) as u64, k, v], 0);
+    let some = prefilled::<T>(candle, &later, kernel, [q + (skipped * row) as u64, k, v], 0);
     assert!(all[skipped * case.heads * case.d..] == some, "{} rows of a later chunk", T::NAME);
+}
 
+/// A query's bits do not depend on earlier queries in its launch or on other branches.
+fn alone<T: Element>(candle: &Candle) {
+    prefills_alone::<T>(candle, &Launched::prefill::<T>(PREFILLS[0]));
+    let row = 5 * 64 * size_of::<T>();
+    let q = rows_of::<T>(candle, 150, 4, 1, 64, 1).at;
     let case = Case::new(4, 2, 64, 1, 600);
     let k = rows_of::<T>(candle, case.kv_heads, case.keys(), 3, case.d, 20_000).at;
     let v = rows_of::<T>(candle, case.kv_heads, case.keys(), 5, case.d, 70_000).at;

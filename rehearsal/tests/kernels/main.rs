@@ -11,6 +11,7 @@ mod card;
 mod delta;
 mod element;
 mod elementwise;
+mod hopper;
 mod index;
 mod layout;
 mod own;

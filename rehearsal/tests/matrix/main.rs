@@ -1,4 +1,4 @@
-//! Warp matrix products and their data movement: `mma`, `ldmatrix`, `cp.async`. Each is compared with the manual element by element, and
+//! Matrix products and their data movement: `mma`, `ldmatrix`, `cp.async`, `wgmma`. Each is compared with the manual element by element, and
 //! every misuse is planted and detected.
 
 #[path = "../card/mod.rs"]
@@ -6,6 +6,7 @@ mod card;
 mod copies;
 mod fragments;
 mod global;
+mod group;
 mod races;
 
 use card::Card;

@@ -129,6 +129,7 @@ fn run_block(kernel: &Kernel, shape: Shape, number: u32, params: *mut u8) {
         traces: std::ptr::null_mut(),
         barriers: 1,
         uses: std::ptr::null_mut(),
+        generic: std::ptr::null_mut(),
     };
     let stride = kernel.thread_bytes.div_ceil(16) as usize;
     let mut states = vec![0_u128; stride * shape.threads as usize];

@@ -19,16 +19,18 @@ pub enum AttentionKernel {
     Fused,
     /// FlashAttention 2 where it supports a layer, else products. Needs the feature `flash-attn`.
     Flash,
+    /// The fused kernels, with prefill by Hopper's warpgroup products where the card has them and they pass a self-test.
+    Hopper,
 }
 
-use AttentionKernel::{Auto, Flash, Fused, Products};
+use AttentionKernel::{Auto, Flash, Fused, Hopper, Products};
 
 /// A kernel that is unknown or not compiled in.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct KernelError(String);
 
-const ALL: [AttentionKernel; 4] = [Auto, Products, Fused, Flash];
+const ALL: [AttentionKernel; 5] = [Auto, Products, Fused, Flash, Hopper];
 
 impl fmt::Display for AttentionKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,6 +39,7 @@ impl fmt::Display for AttentionKernel {
             Products => "products",
             Fused => "fused",
             Flash => "flash",
+            Hopper => "hopper",
         })
     }
 }
@@ -47,11 +50,13 @@ impl FromStr for AttentionKernel {
     fn from_str(name: &str) -> Result<Self, KernelError> {
         let found = ALL.into_iter().find(|kernel| kernel.to_string() == name);
         let kernel = found.ok_or_else(|| {
-            KernelError(format!("`{name}` is no attention kernel; give auto, products, fused or flash"))
+            KernelError(format!(
+                "`{name}` is no attention kernel; give auto, products, fused, flash or hopper"
+            ))
         })?;
         let (built, feature) = match kernel {
             Auto | Products => (true, ""),
-            Fused => (cfg!(feature = "cuda"), "cuda"),
+            Fused | Hopper => (cfg!(feature = "cuda"), "cuda"),
             Flash => (cfg!(feature = "flash-attn"), "flash-attn"),
         };
         built.then_some(kernel).ok_or_else(|| {
@@ -66,17 +71,21 @@ impl AttentionKernel {
     /// The kernel for a layer's attention on CUDA without hidden keys, if its self-test passes; never [`Auto`].
     pub fn of_layer(self, shape: &AttentionShape) -> Self {
         let flash = self == Flash || (self == Auto && cfg!(feature = "flash-attn"));
-        if flash && shape.flash_serves() { Flash } else { self.of_branches(shape) }
+        match self {
+            _ if flash && shape.flash_serves() => Flash,
+            Hopper if shape.fused_serves() => Hopper,
+            _ => self.of_branches(shape),
+        }
     }
 
     /// As `of_layer`, for decode of several branches, which FlashAttention does not support.
     pub fn of_branches(self, shape: &AttentionShape) -> Self {
-        if matches!(self, Auto | Fused) && shape.fused_serves() { Fused } else { Products }
+        if matches!(self, Auto | Fused | Hopper) && shape.fused_serves() { Fused } else { Products }
     }
 
     /// As `of_layer`, for segment sums.
     pub fn of_sums(self, shape: &AttentionShape) -> Self {
-        if matches!(self, Auto | Fused) && shape.sums_served() { Fused } else { Products }
+        if matches!(self, Auto | Fused | Hopper) && shape.sums_served() { Fused } else { Products }
     }
 }
 
@@ -147,10 +156,13 @@ mod tests {
         assert_eq!("products".parse(), Ok(Products));
         assert_eq!("auto".parse(), Ok(Auto));
         let unknown = "fast".parse::<AttentionKernel>().unwrap_err();
-        assert_eq!(unknown.to_string(), "`fast` is no attention kernel; give auto, products, fused or flash");
-        match "fused".parse::<AttentionKernel>() {
-            Ok(kernel) => assert!(cfg!(feature = "cuda") && kernel == Fused),
-            Err(error) => assert!(error.to_string().contains("--features cuda"), "{error}"),
+        let expected = "`fast` is no attention kernel; give auto, products, fused, flash or hopper";
+        assert_eq!(unknown.to_string(), expected);
+        for ours in [Fused, Hopper] {
+            match ours.to_string().parse::<AttentionKernel>() {
+                Ok(kernel) => assert!(cfg!(feature = "cuda") && kernel == ours),
+                Err(error) => assert!(error.to_string().contains("--features cuda"), "{error}"),
+            }
         }
     }
 }

@@ -14,7 +14,8 @@ pub struct DeviceArgs {
     #[arg(long, default_value = CPU)]
     pub device: String,
     /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
-    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    /// (our own kernels, unchecked), flash or hopper (fused with a prefill kernel for the H100, checked); products take what the others
+    /// do not serve
     #[arg(long, default_value_t, value_name = "KERNEL")]
     pub attention_kernel: AttentionKernel,
 }

@@ -233,7 +233,7 @@ pub struct Machine {
 #[serde(deny_unknown_fields)]
 pub struct AttentionBy {
     pub chosen: String,
-    /// `products`, `fused` or `flash`; several if layers differ.
+    /// `products`, `fused`, `flash` or `hopper`; several if layers differ.
     pub forward: Vec<String>,
     /// Kernels of the attention masses: `products` or `fused`.
     pub sums: Vec<String>,

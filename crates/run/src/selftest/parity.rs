@@ -226,7 +226,7 @@ impl Setting {
         status: &Status,
         going: &dyn Fn() -> bool,
     ) -> anyhow::Result<()> {
-        use AttentionKernel::{Flash, Fused, Products};
+        use AttentionKernel::{Flash, Fused, Hopper, Products};
         let trial = self.try_long(self.kernel, shape, status, going)?;
         let taken = trial.kernel;
         result.trials.push(trial);
@@ -234,9 +234,10 @@ impl Setting {
         let (Some(taken), Some(attention)) = (taken, attention) else { return Ok(()) };
         let serves = |kernel: &AttentionKernel| {
             let built = *kernel != Flash || cfg!(feature = "flash-attn");
-            built && *kernel != taken && kernel.of_layer(&attention.shape(self.dtype)) == *kernel
+            let runs = built && self.devices.iter().all(|device| kernel.runs_on(device));
+            runs && *kernel != taken && kernel.of_layer(&attention.shape(self.dtype)) == *kernel
         };
-        for kernel in [Products, Fused, Flash].into_iter().filter(serves) {
+        for kernel in [Products, Fused, Hopper, Flash].into_iter().filter(serves) {
             match self.try_long(kernel, shape, status, going) {
                 Err(error) if is_interrupted(&error) => return Err(error),
                 Err(error) => result.notes.push(format!("{}, by {kernel}: {error}", shape.title())),

@@ -33,6 +33,8 @@ fn of_choice(kernel: AttentionKernel) -> &'static dyn Kernel {
     match kernel {
         #[cfg(feature = "cuda")]
         AttentionKernel::Fused => &cuda::Fused,
+        #[cfg(feature = "cuda")]
+        AttentionKernel::Hopper => &cuda::Hopper,
         #[cfg(feature = "flash-attn")]
         AttentionKernel::Flash => &flash::Flash,
         _ => &Chunked(BLOCKS),
@@ -71,19 +73,43 @@ fn chosen(
     Ok(of_choice(trusted(kernel, of(kernel, &shape), q.device(), &shape)?))
 }
 
-/// The kernel if it is the explicit choice or passes its self-test; else matrix products.
+impl AttentionKernel {
+    /// False if no layer can be computed by it on this device.
+    pub fn runs_on(self, device: &Device) -> bool {
+        self != AttentionKernel::Hopper || is_hopper(device)
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn is_hopper(device: &Device) -> bool {
+    matches!(device, Device::Cuda(card) if cuda::is_hopper(card))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn is_hopper(_: &Device) -> bool {
+    false
+}
+
+/// The kernel if it is the explicit choice or passes its self-test; else matrix products. The kernel for Hopper is checked even if it is
+/// the explicit choice, and the fused kernels come next.
 fn trusted(
     choice: AttentionKernel,
     kernel: AttentionKernel,
     device: &Device,
     shape: &AttentionShape,
 ) -> Result<AttentionKernel> {
+    if kernel == AttentionKernel::Hopper {
+        let fused = trusted(choice, AttentionKernel::Fused, device, shape)?;
+        let holds = fused == AttentionKernel::Fused && of_choice(kernel).agrees(device, shape)?;
+        return Ok(if holds { kernel } else { fused });
+    }
     let trusted = kernel == choice || of_choice(kernel).agrees(device, shape)?;
     Ok(if trusted { kernel } else { AttentionKernel::Products })
 }
 
-/// Selects the kernels for layers of this shape on CUDA; `None` on other devices. For [`AttentionKernel::Auto`], the fused kernels first
-/// run a small self-test of that shape, once per process; if it fails, matrix products are used. Called at model load, so that later
+/// Selects the kernels for layers of this shape on CUDA; `None` on other devices. For [`AttentionKernel::Auto`] and
+/// [`AttentionKernel::Hopper`], the kernels first run a small self-test of that shape, once per process; if it fails, matrix products are
+/// used, or the fused kernels in the place of the one for Hopper. Called at model load, so that later
 /// calls do not wait. Returns an error if the device is lost.
 pub(crate) fn settle(
     choice: AttentionKernel,

@@ -376,7 +376,7 @@ fn flash_attention_serves_half_precision_without_sinks_or_caps_and_no_wider_head
 
 #[test]
 fn our_kernels_are_given_what_they_serve_and_products_the_rest() {
-    use AttentionKernel::{Auto, Fused, Products};
+    use AttentionKernel::{Auto, Fused, Hopper, Products};
     let all =
         |dtype, d| AttentionShape { window: Some(3), softcap: Some(1.0), sinks: true, ..shape(dtype, d) };
     for choice in [Auto, Fused] {
@@ -396,6 +396,14 @@ fn our_kernels_are_given_what_they_serve_and_products_the_rest() {
         }
         assert_eq!(choice.of_sums(&all(DType::F64, 64)), Products);
     }
+    // The kernel for Hopper takes the prefill that the fused kernels serve.
+    for (d, taken) in [(64, Hopper), (20, Hopper), (256, Hopper), (6, Products), (260, Products)] {
+        assert_eq!(Hopper.of_layer(&all(DType::BF16, d)), taken, "{d}");
+    }
+    assert_eq!(Hopper.of_layer(&all(DType::F32, 64)), Products);
+    assert_eq!(Hopper.of_branches(&all(DType::F16, 64)), Fused);
+    assert_eq!(Hopper.of_sums(&all(DType::F16, 64)), Fused);
+    assert!(!Hopper.runs_on(&Device::Cpu) && Fused.runs_on(&Device::Cpu));
     for of in [AttentionKernel::of_layer, AttentionKernel::of_branches, AttentionKernel::of_sums] {
         assert_eq!(of(Products, &all(DType::F16, 64)), Products);
     }

@@ -142,7 +142,7 @@ fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceN
     }
     let branches = n(request.branches.count);
     match kernel(a, request, device) {
-        AttentionKernel::Fused => split_keys(a, request, branches.max(1)),
+        AttentionKernel::Fused | AttentionKernel::Hopper => split_keys(a, request, branches.max(1)),
         // Branches use another kernel; a single sequence needs no scratch.
         AttentionKernel::Flash if branches == 0 => 0,
         AttentionKernel::Flash => match request.kernel.of_branches(&a.shape(request.dtype)) {

@@ -9,7 +9,7 @@ use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
 use super::super::chunked::{BLOCKS, Chunked};
 use super::super::kernel::{Kernel, RowSums};
-use super::{decode, masses, prefill};
+use super::{decode, is_hopper, masses, prefill};
 use crate::attention::call::Call;
 use crate::attention::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
 use crate::transfer;
@@ -24,13 +24,14 @@ struct Key {
     window: bool,
     softcap: bool,
     sinks: bool,
+    hopper: bool,
 }
 
 impl Key {
-    fn of(card: &CudaDevice, shape: &AttentionShape) -> Self {
+    fn of(card: &CudaDevice, shape: &AttentionShape, hopper: bool) -> Self {
         let AttentionShape { dtype, heads, kv_heads, head_dim, sinks, .. } = *shape;
         let (window, softcap) = (shape.window.is_some(), shape.softcap.is_some());
-        Key { card: card.id(), dtype, heads, kv_heads, head_dim, window, softcap, sinks }
+        Key { card: card.id(), dtype, heads, kv_heads, head_dim, window, softcap, sinks, hopper }
     }
 }
 
@@ -40,32 +41,55 @@ static TRIED: Mutex<Option<HashMap<Key, bool>>> = Mutex::new(None);
 const ROWS: usize = 21;
 const OFFSET: usize = 303;
 const WINDOW: usize = 100;
+/// Of the kernel for Hopper: two thread blocks of two warpgroups, the last one not whole.
+const ROWS_OF_GROUPS: usize = 150;
 
 /// True if attention of this shape agrees with matrix products on the device. Runs a small synthetic problem; the result is cached.
 pub fn holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
-    let key = Key::of(card, shape);
+    held(Key::of(card, shape, false), shape, "attention kernels", "products", || try_on(card, shape))
+}
+
+/// As [`holds`], of the prefill kernel for Hopper.
+pub fn hopper_holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
+    let trial = || {
+        if !is_hopper(card) {
+            candle_core::bail!("it is for compute capability 9.0 alone")
+        }
+        try_hopper(card, shape)
+    };
+    held(Key::of(card, shape, true), shape, "the attention kernel for Hopper", "the fused kernels", trial)
+}
+
+/// Cached result of a trial, which is logged: `what` was tried, and what is used `instead` of it.
+fn held(
+    key: Key,
+    shape: &AttentionShape,
+    what: &str,
+    instead: &str,
+    trial: impl Fn() -> Result<f32>,
+) -> Result<bool> {
     let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
     let tried = tried.get_or_insert_default();
     if let Some(held) = tried.get(&key) {
         return Ok(*held);
     }
     let started = Instant::now();
-    let apart = try_on(card, shape);
+    let apart = trial();
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
     let held = matches!(apart, Ok(apart) if apart <= allowed(shape.dtype));
     match &apart {
         Ok(apart) if held => {
-            tracing::info!(?shape, apart, milliseconds, "attention kernels agree with products");
+            tracing::info!(?shape, apart, milliseconds, "{what}: agreement with products");
         }
         Ok(apart) => {
             tracing::warn!(
                 ?shape,
                 apart,
                 milliseconds,
-                "attention kernels do not agree with products, which are used"
+                "{what}: no agreement with products; {instead} are used"
             );
         }
-        Err(error) => tracing::warn!(?shape, %error, "attention kernels cannot be used, and products are"),
+        Err(error) => tracing::warn!(?shape, %error, "{what} cannot be used; {instead} are"),
     }
     tried.insert(key, held);
     Ok(held)
@@ -83,9 +107,51 @@ fn allowed(dtype: DType) -> f32 {
 /// Maximum absolute difference between kernels and products; infinite for NaN.
 fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     let device = &Device::Cuda(card.clone());
-    let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.head_dim);
     let end = OFFSET + ROWS;
-    let q = made_up(1, (ROWS, heads, d), shape.dtype, device)?;
+    let ([q, k, v], site) = problem(shape, ROWS, device)?;
+    let bounds = [0, 1, OFFSET / 2, OFFSET, end];
+    let products = Chunked(BLOCKS);
+    let mut most = 0f32;
+    // Covers the many-row and the few-row kernel.
+    for rows in [0..ROWS, ROWS - 1..ROWS] {
+        let count = rows.len() as f32;
+        let of = RowSums { site: &site, rows, bounds: &bounds };
+        let (found, expected) = (masses::segment_sums(&q, &k, &of)?, products.segment_sums(&q, &k, &of)?);
+        most = most.max(apart(&found, &expected)? / count);
+    }
+    // Layers that the other kernels do not support only need the sums.
+    if !shape.fused_serves() {
+        return Ok(most);
+    }
+    let found = prefill::attention(&q, &k, &v, &site, false)?;
+    let of_sequence = |q, site: &Site| of_sequence([q, &k, &v], site);
+    let (expected, _) = products.attend(of_sequence(&q, &site)?)?;
+    most = most.max(apart(&found, &expected)?);
+    let last = Site { offset: end - 1, ..site };
+    let q = q.narrow(0, ROWS - 1, 1)?;
+    let (found, found_sums) = decode::decode(&q, &k, &v, &last, Some(&bounds))?;
+    let (expected, sums) =
+        products.attend(Call { borders: vec![Some(bounds.to_vec())], ..of_sequence(&q, &last)? })?;
+    most = most.max(apart(&found, &expected)?);
+    if let (Some(found), Some(expected)) = (found_sums, sums.into_iter().flatten().next()) {
+        most = most.max(apart(&found, &expected)?);
+    }
+    Ok(most)
+}
+
+/// [`try_on`] for the prefill kernel for Hopper.
+fn try_hopper(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
+    let ([q, k, v], site) = problem(shape, ROWS_OF_GROUPS, &Device::Cuda(card.clone()))?;
+    let found = prefill::attention(&q, &k, &v, &site, true)?;
+    let (expected, _) = Chunked(BLOCKS).attend(of_sequence([&q, &k, &v], &site)?)?;
+    apart(&found, &expected)
+}
+
+/// Queries of `rows` rows from [`OFFSET`] on, keys and values up to the last of them, and the site.
+fn problem(shape: &AttentionShape, rows: usize, device: &Device) -> Result<([Tensor; 3], Site)> {
+    let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.head_dim);
+    let end = OFFSET + rows;
+    let q = made_up(1, (rows, heads, d), shape.dtype, device)?;
     let k = made_up(2, (kv_heads, end, d), shape.dtype, device)?;
     let v = made_up(3, (kv_heads, end, d), shape.dtype, device)?;
     // Sink logits from negligible to larger than all keys together.
@@ -101,37 +167,13 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
         holes: Holes::default(),
         kernel: AttentionKernel::Auto,
     };
-    let bounds = [0, 1, OFFSET / 2, OFFSET, end];
-    let products = Chunked(BLOCKS);
-    let mut most = 0f32;
-    // Covers the many-row and the few-row kernel.
-    for rows in [0..ROWS, ROWS - 1..ROWS] {
-        let count = rows.len() as f32;
-        let of = RowSums { site: &site, rows, bounds: &bounds };
-        let (found, expected) = (masses::segment_sums(&q, &k, &of)?, products.segment_sums(&q, &k, &of)?);
-        most = most.max(apart(&found, &expected)? / count);
-    }
-    // Layers that the other kernels do not support only need the sums.
-    if !shape.fused_serves() {
-        return Ok(most);
-    }
-    let found = prefill::attention(&q, &k, &v, &site)?;
-    let of_sequence = |q, site: &Site| {
-        let start = Site { offset: 0, ..site.clone() };
-        Call::new(q, None, vec![(&k, &v)], end - site.offset, &start, &[&site.holes])
-    };
-    let (expected, _) = products.attend(of_sequence(&q, &site)?)?;
-    most = most.max(apart(&found, &expected)?);
-    let last = Site { offset: end - 1, ..site };
-    let q = q.narrow(0, ROWS - 1, 1)?;
-    let (found, found_sums) = decode::decode(&q, &k, &v, &last, Some(&bounds))?;
-    let (expected, sums) =
-        products.attend(Call { borders: vec![Some(bounds.to_vec())], ..of_sequence(&q, &last)? })?;
-    most = most.max(apart(&found, &expected)?);
-    if let (Some(found), Some(expected)) = (found_sums, sums.into_iter().flatten().next()) {
-        most = most.max(apart(&found, &expected)?);
-    }
-    Ok(most)
+    Ok(([q, k, v], site))
+}
+
+/// The same attention as a call: rows from the site's offset to the last key.
+fn of_sequence<'a>([q, k, v]: [&'a Tensor; 3], site: &Site) -> Result<Call<'a>> {
+    let start = Site { offset: 0, ..site.clone() };
+    Call::new(q, None, vec![(k, v)], k.dim(1)? - site.offset, &start, &[&site.holes])
 }
 
 /// Deterministic numbers from -1 to 1.

@@ -1,10 +1,10 @@
 //! Custom CUDA attention kernels (feature `cuda`).
 //!
-//! `build.rs` compiles `attention.cu`, `masses.cu` and `rows.cu` to PTX. Prefill follows FlashAttention-2 on tensor cores; decode uses
-//! split-K with a merge kernel. Segment sums accumulate in f32 without storing weights: half precision on tensor cores (`masses.cu`),
+//! `build.rs` compiles `attention.cu`, `hopper.cu`, `masses.cu` and `rows.cu` to PTX. Prefill follows FlashAttention-2 on tensor cores,
+//! or FlashAttention-3 by Hopper's warpgroup products; decode uses split-K with a merge kernel. Segment sums accumulate in f32 without storing weights: half precision on tensor cores (`masses.cu`),
 //! f32 on CUDA cores (`rows.cu`).
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{CudaDevice, Device, Result, Tensor};
 
 use super::kernel::{Kernel, RowSums};
 use crate::attention::call::{Attended, Call};
@@ -30,7 +30,7 @@ impl Kernel for Fused {
             (None, &[(k, v)]) => {
                 let site = Site { offset: call.positions[0], ..call.site.clone() };
                 if call.rows > 1 {
-                    return Ok((prefill::attention(call.q, k, v, &site)?, Vec::new()));
+                    return Ok((prefill::attention(call.q, k, v, &site, false)?, Vec::new()));
                 }
                 let borders = call.borders.first().and_then(Option::as_deref);
                 let (out, sums) = decode::decode(call.q, k, v, &site, borders)?;
@@ -48,4 +48,36 @@ impl Kernel for Fused {
     fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
         masses::segment_sums(q, k, of)
     }
+}
+
+/// [`Fused`] with the prefill kernel for Hopper.
+pub struct Hopper;
+
+impl Kernel for Hopper {
+    fn name(&self) -> &'static str {
+        "fused kernels with prefill for Hopper (CUDA)"
+    }
+
+    fn attend(&self, call: Call<'_>) -> Result<Attended> {
+        match (call.prefix, call.tails.as_slice()) {
+            (None, &[(k, v)]) if call.rows > 1 => {
+                let site = Site { offset: call.positions[0], ..call.site.clone() };
+                Ok((prefill::attention(call.q, k, v, &site, true)?, Vec::new()))
+            }
+            _ => Fused.attend(call),
+        }
+    }
+
+    fn agrees(&self, device: &Device, shape: &AttentionShape) -> Result<bool> {
+        check::hopper_holds(device.as_cuda_device()?, shape)
+    }
+
+    fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
+        Fused.segment_sums(q, k, of)
+    }
+}
+
+/// True for compute capability 9.0: later cards lack the instructions, too.
+pub fn is_hopper(card: &CudaDevice) -> bool {
+    card.cuda_stream().context().compute_capability().is_ok_and(|found| found == (9, 0))
 }

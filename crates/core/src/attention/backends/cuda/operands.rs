@@ -11,6 +11,10 @@ pub const MODULE: Module = Module {
     image: include_bytes!(concat!(env!("OUT_DIR"), "/attention.image")),
 };
 
+/// For compute capability 9.0 alone.
+pub const HOPPER: Module =
+    Module { name: "palimpsest-hopper", image: include_bytes!(concat!(env!("OUT_DIR"), "/hopper.image")) };
+
 pub struct Operand {
     tensor: Tensor,
     pointer: Pointer,
@@ -87,6 +91,6 @@ pub fn width(d: usize, widths: &[usize]) -> Result<usize> {
 }
 
 /// Shared memory of a block in bytes: double-buffered `keys` keys and values, and `kept` queries. Rows are padded by 16 bytes.
-pub fn shared_bytes(width: usize, keys: usize, kept: usize) -> u32 {
+pub const fn shared_bytes(width: usize, keys: usize, kept: usize) -> u32 {
     ((kept + 4 * keys) * 2 * (width + 8)) as u32
 }
