@@ -9,7 +9,7 @@ use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
 use super::super::chunked::{BLOCKS, Chunked};
 use super::super::kernel::{Kernel, RowSums};
-use super::{decode, is_hopper, masses, prefill};
+use super::{decode, masses, prefill};
 use crate::attention::call::Call;
 use crate::attention::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
 use crate::transfer;
@@ -52,7 +52,7 @@ pub fn holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
 /// As [`holds`], of the prefill kernel for Hopper.
 pub fn hopper_holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
     let trial = || {
-        if !is_hopper(card) {
+        if !prefill::is_hopper(card) {
             candle_core::bail!("it is for compute capability 9.0 alone")
         }
         try_hopper(card, shape)

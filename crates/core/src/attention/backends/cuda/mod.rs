@@ -1,10 +1,10 @@
 //! Custom CUDA attention kernels (feature `cuda`).
 //!
 //! `build.rs` compiles `attention.cu`, `hopper.cu`, `masses.cu` and `rows.cu` to PTX. Prefill follows FlashAttention-2 on tensor cores,
-//! or FlashAttention-3 by Hopper's warpgroup products; decode uses split-K with a merge kernel. Segment sums accumulate in f32 without storing weights: half precision on tensor cores (`masses.cu`),
-//! f32 on CUDA cores (`rows.cu`).
+//! or FlashAttention-3 by Hopper's warpgroup products; decode uses split-K with a merge kernel. Segment sums accumulate in f32 without
+//! storing weights: half precision on tensor cores (`masses.cu`), f32 on CUDA cores (`rows.cu`).
 
-use candle_core::{CudaDevice, Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 
 use super::kernel::{Kernel, RowSums};
 use crate::attention::call::{Attended, Call};
@@ -16,6 +16,8 @@ mod masses;
 mod operands;
 mod prefill;
 mod rows;
+
+pub use prefill::is_hopper;
 
 /// The kernels count positions in the sequence, so split-K parts do not depend on where the cache begins.
 pub struct Fused;
@@ -75,9 +77,4 @@ impl Kernel for Hopper {
     fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
         Fused.segment_sums(q, k, of)
     }
-}
-
-/// True for compute capability 9.0: later cards lack the instructions, too.
-pub fn is_hopper(card: &CudaDevice) -> bool {
-    card.cuda_stream().context().compute_capability().is_ok_and(|found| found == (9, 0))
 }

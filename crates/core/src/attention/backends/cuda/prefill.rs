@@ -111,3 +111,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, hopper: bool) 
     unsafe { launch::launch(device, kernel.module, &kernel.name, &grid, &arguments)? };
     Ok(out)
 }
+
+/// True for compute capability 9.0: later cards lack the instructions, too.
+pub fn is_hopper(card: &CudaDevice) -> bool {
+    card.cuda_stream().context().compute_capability().is_ok_and(|found| found == (9, 0))
+}
